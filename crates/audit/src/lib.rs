@@ -1,0 +1,1 @@
+//! Chain verification, signed heads, and keys.

@@ -1,0 +1,3 @@
+//! The `portcullis` command.
+
+fn main() {}

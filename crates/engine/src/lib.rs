@@ -1,0 +1,1 @@
+//! The gate, the driver, leases, limits and recovery.

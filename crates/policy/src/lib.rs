@@ -1,0 +1,1 @@
+//! From a class table to a verdict: the pure decision.

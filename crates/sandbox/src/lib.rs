@@ -1,0 +1,1 @@
+//! Confined files and the confined child process.

@@ -1,0 +1,1 @@
+//! In-memory and SQLite stores behind the store port.

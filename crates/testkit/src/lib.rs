@@ -1,0 +1,1 @@
+//! What tests of consumers and back ends use: contract suites, scripted ports, crash points.

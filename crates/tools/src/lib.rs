@@ -1,0 +1,1 @@
+//! Everything that implements the tool source port.
