@@ -1,0 +1,235 @@
+//! Digests with a domain of their own: every kind of thing that is ever hashed stands here.
+//!
+//! A digest is SHA-256 over `portcullis/<kind>/v1`, a zero byte, and the content. Two kinds can
+//! therefore never share a digest, and a signature over one cannot pass as one over another.
+
+use crate::value::Value;
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a digest is a digest of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Text or bytes in the content table, with their salt.
+    Content,
+    /// A canonical call: tool, arguments after defaults and fixed values.
+    Call,
+    /// A question that waits for a person.
+    Question,
+    /// A person's answer to a question.
+    Answer,
+    /// A tool's name, schema, class, marks and limits.
+    ToolSpec,
+    /// The tools that a run was given, frozen.
+    ToolSet,
+    /// A compiled policy.
+    Policy,
+    /// An event with its place in stream and journal.
+    Event,
+    /// An event's payload.
+    Payload,
+    /// A journal's head.
+    Head,
+    /// An observation.
+    Observation,
+    /// A call's arguments alone.
+    Arguments,
+    /// A proposal as it came, before anything read it.
+    Proposal,
+    /// A file's bytes.
+    File,
+    /// A configuration.
+    Config,
+    /// A JSON Schema.
+    Schema,
+    /// A public key.
+    Key,
+}
+
+impl Kind {
+    /// Every kind, in the order of the enum.
+    pub const ALL: [Self; 17] = [
+        Self::Content,
+        Self::Call,
+        Self::Question,
+        Self::Answer,
+        Self::ToolSpec,
+        Self::ToolSet,
+        Self::Policy,
+        Self::Event,
+        Self::Payload,
+        Self::Head,
+        Self::Observation,
+        Self::Arguments,
+        Self::Proposal,
+        Self::File,
+        Self::Config,
+        Self::Schema,
+        Self::Key,
+    ];
+
+    /// The name inside the prefix. Never changes: a new meaning is a new kind.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Content => "content",
+            Self::Call => "call",
+            Self::Question => "question",
+            Self::Answer => "answer",
+            Self::ToolSpec => "tool-spec",
+            Self::ToolSet => "tool-set",
+            Self::Policy => "policy",
+            Self::Event => "event",
+            Self::Payload => "payload",
+            Self::Head => "head",
+            Self::Observation => "observation",
+            Self::Arguments => "arguments",
+            Self::Proposal => "proposal",
+            Self::File => "file",
+            Self::Config => "config",
+            Self::Schema => "schema",
+            Self::Key => "key",
+        }
+    }
+}
+
+/// A SHA-256 digest, written `sha256:` and 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+const SCHEME: &str = "sha256:";
+
+/// Text that is no digest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a digest is written sha256: and 64 lower-case hex digits")]
+pub struct DigestError;
+
+impl Digest {
+    /// Thirty-two zero bytes: stands before the first link of a chain.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// The digest of bytes.
+    #[must_use]
+    pub fn of(kind: Kind, bytes: &[u8]) -> Self {
+        let mut hash = begin(kind);
+        hash.update(bytes);
+        Self(hash.finalize().into())
+    }
+
+    /// The digest of a value's canonical bytes.
+    #[must_use]
+    pub fn of_value(kind: Kind, value: &Value) -> Self {
+        Self::of(kind, value.to_canonical_string().as_bytes())
+    }
+
+    /// The digest of parts, each preceded by its length as eight bytes, big-endian, so that no
+    /// byte can move from one part to the next.
+    #[must_use]
+    pub fn of_parts(kind: Kind, parts: &[&[u8]]) -> Self {
+        let mut hash = begin(kind);
+        for part in parts {
+            // A slice is never longer than u64 counts.
+            hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The digest with these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The thirty-two bytes.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The 64 hex digits without the scheme.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        let mut out = String::with_capacity(64);
+        self.push_hex(&mut out);
+        out
+    }
+
+    fn push_hex(&self, out: &mut String) {
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+        out.extend(digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)));
+    }
+}
+
+fn begin(kind: Kind) -> Sha256 {
+    let mut hash = Sha256::new();
+    hash.update(b"portcullis/");
+    hash.update(kind.name());
+    hash.update(b"/v1\0");
+    hash
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::with_capacity(SCHEME.len() + 64);
+        text.push_str(SCHEME);
+        self.push_hex(&mut text);
+        f.pad(&text)
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = DigestError;
+
+    fn from_str(text: &str) -> Result<Self, DigestError> {
+        let hex = text.strip_prefix(SCHEME).ok_or(DigestError)?.as_bytes();
+        if hex.len() != 64 {
+            return Err(DigestError);
+        }
+        let mut bytes = [0_u8; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = pair.iter().try_fold(0, |sum, digit| Ok(sum << 4 | hex_digit(*digit)?))?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// Upper case is refused: one digest has one spelling.
+fn hex_digit(digit: u8) -> Result<u8, DigestError> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(DigestError),
+    }
+}
+
+impl serde::Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl serde::de::Visitor<'_> for Text {
+            type Value = Digest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a digest")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Digest, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
