@@ -1,0 +1,222 @@
+//! Somebody else moves things while we work. Each race is run against a naive stand-in first, which must lose it.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use portcullis_sandbox::confined::{Fault, RelPath};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::bench_dir::{Bench, fault, p};
+
+const CAP: u64 = 1 << 20;
+const ROUNDS: usize = 2_000;
+/// How long a stand-in gets to lose a race that it loses in milliseconds.
+const CONTROL: Duration = Duration::from_secs(60);
+
+/// Runs `body` while another thread swaps the directory `d` with a link to the folder outside, again and again.
+fn while_swapping(b: &Bench, body: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    let (dir, link) = (b.inside.join("d"), b.inside.join("l"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let stopper = StopOnDrop(&stop);
+        body();
+        drop(stopper);
+    });
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn swap_bench() -> Bench {
+    let b = Bench::new();
+    fs::create_dir(b.inside.join("d")).unwrap();
+    fs::write(b.inside.join("d/secret"), "inside").unwrap();
+    symlink(&b.outside, b.inside.join("l")).unwrap();
+    b
+}
+
+/// Looks first and opens afterwards.
+fn naive_dir_is_plain(dir: &Path) -> bool {
+    let plain = fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir());
+    std::thread::yield_now();
+    plain
+}
+
+#[test]
+fn control_a_check_before_use_is_fooled() {
+    let b = swap_bench();
+    let dir = b.inside.join("d");
+    let (mut read_outside, mut wrote_outside) = (false, false);
+    while_swapping(&b, || {
+        let end = Instant::now() + CONTROL;
+        while !(read_outside && wrote_outside) && Instant::now() < end {
+            if naive_dir_is_plain(&dir) {
+                read_outside |= fs::read(dir.join("secret")).is_ok_and(|bytes| bytes == b"outside");
+            }
+            if naive_dir_is_plain(&dir) {
+                let _ = fs::File::create_new(dir.join("planted"));
+                wrote_outside = b.outside.join("planted").exists();
+                let _ = fs::remove_file(dir.join("planted"));
+            }
+        }
+    });
+    assert!(read_outside, "the stand-in never read the outside file: the race does not race");
+    assert!(wrote_outside, "the stand-in never wrote outside: the race does not race");
+}
+
+#[test]
+fn a_swapped_directory_never_leads_outside() {
+    let b = swap_bench();
+    let (mut done, mut refused) = (0, 0);
+    let mut count = |result: Result<(), Fault>| match result {
+        Ok(()) => done += 1,
+        Err(
+            Fault::Link | Fault::NotFound | Fault::Changed | Fault::NotDirectory | Fault::Exists,
+        ) => refused += 1,
+        Err(other) => panic!("unexpected: {other}"),
+    };
+    while_swapping(&b, || {
+        for round in 0..ROUNDS {
+            let read = b.root.read(&p("d/secret"), CAP);
+            count(
+                read.map(|bytes| assert!(bytes.starts_with(b"inside"), "read outside"))
+                    .map_err(|e| e.fault),
+            );
+            let name = p(&format!("d/new-{round}"));
+            count(b.root.create(&name, b"made").map_err(|e| e.fault));
+            count(
+                b.root.replace(&p("d/secret"), CAP, |_| true, b"inside again").map_err(|e| e.fault),
+            );
+            let moved = p(&format!("d/moved-{round}"));
+            count(b.root.rename(&name, &moved).map_err(|e| e.fault));
+            count(b.root.remove_file(&moved).map_err(|e| e.fault));
+            count(b.root.list(&p("d"), 10).map(|_| ()).map_err(|e| e.fault));
+        }
+    });
+    assert!(
+        done > 0 && refused > 0,
+        "both sides of the swap must have been met: {done} done, {refused} refused"
+    );
+    assert_eq!(fs::read(b.outside.join("secret")).unwrap(), b"outside");
+    assert_eq!(fs::read_dir(&b.outside).unwrap().count(), 1, "something was made outside");
+    b.assert_clean();
+}
+
+#[test]
+fn replace_gives_way_to_a_writer_that_came_first() {
+    let b = Bench::new();
+    let path = b.inside.join("f");
+    fs::write(&path, "old").unwrap();
+    // The check is the last moment that a test can hook into: the file changes while it is being judged.
+    let same_file = b.root.replace(
+        &p("f"),
+        CAP,
+        |now| {
+            fs::OpenOptions::new()
+                .append(true)
+                .open(&path)
+                .unwrap()
+                .write_all(b" and more")
+                .unwrap();
+            now == b"old"
+        },
+        b"new",
+    );
+    assert_eq!(fault(same_file), Fault::Changed);
+    assert_eq!(fs::read(&path).unwrap(), b"old and more");
+
+    let other_file = b.root.replace(
+        &p("f"),
+        CAP,
+        |_| {
+            fs::write(b.inside.join("g"), "theirs").unwrap();
+            fs::rename(b.inside.join("g"), &path).unwrap();
+            true
+        },
+        b"new",
+    );
+    assert_eq!(fault(other_file), Fault::Changed);
+    assert_eq!(fs::read(&path).unwrap(), b"theirs");
+
+    let linked = b.root.replace(
+        &p("f"),
+        CAP,
+        |_| {
+            fs::hard_link(&path, b.outside.join("second")).unwrap();
+            true
+        },
+        b"new",
+    );
+    assert_eq!(fault(linked), Fault::HardLinked);
+    assert_eq!(fs::read(&path).unwrap(), b"theirs");
+    b.assert_clean();
+}
+
+#[test]
+fn remove_gives_way_to_a_file_that_came_first() {
+    let b = Bench::new();
+    let path = b.inside.join("f");
+    fs::write(&path, "old").unwrap();
+    let other_file = b.root.remove_file_if(&p("f"), CAP, |_| {
+        fs::write(b.inside.join("g"), "theirs").unwrap();
+        fs::rename(b.inside.join("g"), &path).unwrap();
+        true
+    });
+    assert_eq!(fault(other_file), Fault::Changed);
+    assert_eq!(fs::read(&path).unwrap(), b"theirs");
+    b.assert_clean();
+}
+
+/// Counts acknowledged increments of a number in a file by several writers, through `step`.
+fn increments(b: &Bench, step: impl Fn() -> bool + Sync) -> (u64, u64) {
+    fs::write(b.inside.join("n"), "0").unwrap();
+    let acknowledged = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| (0..150).filter(|_| step()).count() as u64)).collect();
+        workers.into_iter().map(|w| w.join().unwrap()).sum()
+    });
+    let value = fs::read_to_string(b.inside.join("n")).unwrap().parse().unwrap();
+    (acknowledged, value)
+}
+
+fn next(bytes: &[u8]) -> Option<String> {
+    Some((std::str::from_utf8(bytes).ok()?.parse::<u64>().ok()? + 1).to_string())
+}
+
+#[test]
+fn no_acknowledged_replacement_is_lost() {
+    let b = Bench::new();
+    let (acknowledged, value) = increments(&b, || {
+        let Ok(now) = b.root.read(&p("n"), CAP) else { return false };
+        let Some(new) = next(&now) else { return false };
+        b.root.replace(&p("n"), CAP, |seen| seen == now, new.as_bytes()).is_ok()
+    });
+    assert!(acknowledged >= 150, "{acknowledged}");
+    assert_eq!(value, acknowledged);
+    assert_eq!(b.root.list(&RelPath::root(), 10).unwrap().leftovers, 0);
+
+    // Control: rename over it, as most programs do, loses some.
+    let control = Bench::new();
+    let (acknowledged, value) = increments(&control, || {
+        let path = control.inside.join("n");
+        let Some(new) = fs::read(&path).ok().and_then(|now| next(&now)) else { return false };
+        let temp = control.inside.join(format!("{:?}", std::thread::current().id()));
+        std::thread::yield_now();
+        fs::write(&temp, new).and_then(|()| fs::rename(&temp, &path)).is_ok()
+    });
+    assert!(value < acknowledged, "the stand-in lost nothing: the race does not race");
+}
