@@ -1,5 +1,31 @@
 //! The ports: what the core needs from the world, as traits.
+//!
+//! Futures are boxed and `Send` and name no runtime.
 
+mod agent;
+mod clock;
+mod keys;
+mod policy;
 mod process;
+mod spawn;
+mod store;
+mod tool;
 
+use std::future::Future;
+use std::pin::Pin;
+
+pub use agent::{AdvertisedTool, Agent, AgentFailure, SeenStep, View};
+pub use clock::{Clock, Entropy, Monotonic};
+pub use keys::{KeyRefusal, Reviewer, ReviewerKeys};
+pub use policy::{Policy, PolicyFailure, ProposedCall};
 pub use process::Processes;
+pub use spawn::{Spawn, SpawnError};
+pub use store::{
+    Append, Committed, Condition, DamagedRow, Disposition, Durability, EventFilter, LeaseTerm,
+    Ledger, Ledgers, MAX_PAGE, NewEvent, Observer, Page, Rows, Store, StoreError, StoredContent,
+    StoredEvent, TakeLease,
+};
+pub use tool::{ToolFailure, ToolOutput, ToolSource};
+
+/// A boxed future that can move between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,447 @@
+//! Events: the closed list of facts that can be appended, and their wire form.
+//!
+//! A payload is canonical JSON of structure, ids, numbers and salted digests; text lies in contents. The
+//! payload types here are wire types: a field added or renamed is a new version with a fixture of its own.
+//!
+//! ```
+//! use portcullis_domain::event::{Body, LeaseReleased};
+//! use portcullis_domain::lease::Epoch;
+//!
+//! let body = Body::LeaseReleased(LeaseReleased { epoch: Epoch(3) });
+//! assert_eq!((body.name(), body.version()), ("lease.released", 1));
+//! assert_eq!(body.payload().unwrap(), br#"{"epoch":3}"#);
+//! assert_eq!(Body::read("lease.released", 1, br#"{"epoch":3}"#).unwrap(), body);
+//! ```
+
+use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_vec};
+use serde::{Deserialize, Serialize};
+
+use crate::approval::{Signature, Statement};
+use crate::content::ContentRef;
+use crate::id::{JournalId, QuestionId, RunId, StepId, ThreadId};
+use crate::label::Labels;
+use crate::lease::{Epoch, Holder};
+use crate::limits::Limits;
+use crate::observation::Observation;
+use crate::proposal::{ProposalKind, ProposalOrigin};
+use crate::question::{QuestionKind, QuestionStatus};
+use crate::run::{EndReason, FrozenTool};
+use crate::step::{Admitted, StepStatus};
+use crate::stream::Link;
+use crate::time::Timestamp;
+use crate::verdict::{Facts, OnRejection, PolicyId, Reviewers, Verdict};
+
+/// The largest payload in bytes; content is not in payloads.
+pub const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+
+/// Why a stored payload is not an event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// A type or version that this program does not know. The fold stops.
+    #[error(
+        "event type `{kind}` version {version} is not known here; a newer version of this program wrote it"
+    )]
+    Unknown {
+        /// The type, cut to 64 bytes.
+        kind: String,
+        /// The version.
+        version: u32,
+    },
+    /// The payload does not have the form of its type.
+    #[error("the payload of a `{0}` event does not have its form")]
+    Payload(&'static str),
+}
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident = $text:literal v $version:literal;)*) => {
+        /// One fact, in the past tense.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Body {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        impl Body {
+            /// Every type with its current version.
+            pub const TYPES: &'static [(&'static str, u32)] = &[$(($text, $version)),*];
+
+            /// The type's name.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                match self { $(Self::$name(_) => $text,)* }
+            }
+
+            /// The version that this program writes.
+            #[must_use]
+            pub const fn version(&self) -> u32 {
+                match self { $(Self::$name(_) => $version,)* }
+            }
+
+            /// The payload: canonical JSON.
+            ///
+            /// # Errors
+            /// [`EventError::Payload`] when a value cannot be written, which is a bug of the caller.
+            pub fn payload(&self) -> Result<Vec<u8>, EventError> {
+                match self { $(Self::$name(body) => to_vec(body).map_err(|_| EventError::Payload($text)),)* }
+            }
+
+            /// Reads a stored payload.
+            ///
+            /// # Errors
+            /// [`EventError`] when type, version or form are not known here.
+            pub fn read(name: &str, version: u32, payload: &[u8]) -> Result<Self, EventError> {
+                let limits = JsonLimits::ENVELOPE.with_max_bytes(MAX_PAYLOAD_BYTES);
+                match (name, version) {
+                    $(($text, $version) => {
+                        from_slice(payload, &limits).map(Self::$name).map_err(|_| EventError::Payload($text))
+                    })*
+                    _ => Err(EventError::Unknown { kind: name.chars().take(64).collect(), version }),
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// A run was created.
+    RunCreated = "run.created" v 1;
+    /// A driver took the run up.
+    LeaseAcquired = "lease.acquired" v 1;
+    /// A driver let the run go without ending it.
+    LeaseReleased = "lease.released" v 1;
+    /// A step was opened.
+    StepOpened = "step.opened" v 1;
+    /// The agent's raw proposal was recorded.
+    StepProposed = "step.proposed" v 1;
+    /// The policy answered.
+    StepJudged = "step.judged" v 1;
+    /// A grant was used.
+    ApprovalUsed = "approval.used" v 1;
+    /// The intent became durable; the effect may follow.
+    StepStarted = "step.started" v 1;
+    /// The step ended.
+    StepFinished = "step.finished" v 1;
+    /// An outcome arrived that nothing waited for any more.
+    OutcomeLate = "outcome.late" v 1;
+    /// A person was asked, and the run waits.
+    QuestionAsked = "question.asked" v 1;
+    /// A person answered.
+    QuestionAnswered = "question.answered" v 1;
+    /// A question ended without an answer, or its grant without a use.
+    QuestionClosed = "question.closed" v 1;
+    /// The run ended.
+    RunFinished = "run.finished" v 1;
+    /// A thread was opened.
+    ThreadOpened = "thread.opened" v 1;
+    /// A thread's labels grew.
+    ThreadLabelled = "thread.labelled" v 1;
+    /// An installation began to keep a journal.
+    JournalOpened = "journal.opened" v 1;
+    /// A content was erased; its digest stays in the chain.
+    ContentErased = "content.erased" v 1;
+}
+
+/// See [`Body::RunCreated`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunCreated {
+    /// Who asked for it.
+    pub owner: String,
+    /// The conversation.
+    pub thread: ThreadId,
+    /// The run that started it.
+    pub parent: Option<RunId>,
+    /// The top of its tree.
+    pub root: RunId,
+    /// The task.
+    pub goal: ContentRef,
+    /// The salt that keys digests of arguments and results.
+    pub salt: ContentRef,
+    /// The bounds.
+    pub limits: Limits,
+    /// The frozen set, by name.
+    pub tools: Vec<FrozenTool>,
+    /// The policy at the start.
+    pub policy: PolicyId,
+    /// The agent, as the operator named it.
+    pub agent: String,
+    /// True when the agent's process runs without confinement.
+    pub unconfined_agent: bool,
+}
+
+/// How a driver came by its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseCause {
+    /// It created the run.
+    Begin,
+    /// Nobody held the lease.
+    Free,
+    /// The holder's term was over.
+    Expired,
+    /// The holder's process is proven dead.
+    HolderDead,
+}
+
+/// See [`Body::LeaseAcquired`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseAcquired {
+    /// The new epoch: one more than the last.
+    pub epoch: Epoch,
+    /// The new holder.
+    pub holder: Holder,
+    /// How it came by it.
+    pub cause: LeaseCause,
+}
+
+/// See [`Body::LeaseReleased`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseReleased {
+    /// The epoch that ended.
+    pub epoch: Epoch,
+}
+
+/// See [`Body::StepOpened`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepOpened {
+    /// The step's place in the run, from zero. Also the request id that a reply echoes.
+    pub index: u64,
+    /// How many proposals came together.
+    pub batch: u32,
+    /// The place among them, from zero.
+    pub batch_index: u32,
+}
+
+/// See [`Body::StepProposed`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepProposed {
+    /// The raw bytes.
+    pub proposal: ContentRef,
+}
+
+/// What a proposal turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadAs {
+    /// Its kind.
+    pub kind: ProposalKind,
+    /// Where it says it comes from.
+    pub origin: ProposalOrigin,
+}
+
+/// See [`Body::StepJudged`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepJudged {
+    /// Where the proposal says it comes from.
+    pub origin: ProposalOrigin,
+    /// The call.
+    pub admitted: Admitted,
+    /// The answer.
+    pub verdict: Verdict,
+    /// The policy that gave it.
+    pub policy: PolicyId,
+    /// What it was handed.
+    pub facts: Facts,
+}
+
+/// See [`Body::ApprovalUsed`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalUsed {
+    /// The question whose grant was used.
+    pub question: QuestionId,
+}
+
+/// See [`Body::StepStarted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepStarted {
+    /// The call digest.
+    pub call: Digest,
+    /// The lease under which it was started.
+    pub epoch: Epoch,
+    /// How long it may take, in milliseconds.
+    pub deadline_ms: u64,
+    /// How often this step was started, this time included.
+    pub start: u32,
+}
+
+/// See [`Body::StepFinished`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepFinished {
+    /// `done`, `failed` or `interrupted`.
+    pub status: StepStatus,
+    /// What the proposal was, when no verdict says so.
+    pub read: Option<ReadAs>,
+    /// What came back; nothing for `complete` and `fail`.
+    pub observation: Option<Observation>,
+    /// Time spent deciding and executing since the last record of it, in microseconds.
+    pub active_us: u64,
+}
+
+/// See [`Body::OutcomeLate`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutcomeLate {
+    /// The epoch under which the effect was started.
+    pub epoch: Epoch,
+    /// What came back.
+    pub observation: Observation,
+}
+
+/// See [`Body::QuestionAsked`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionAsked {
+    /// The question.
+    pub question: QuestionId,
+    /// What it is about.
+    pub kind: QuestionKind,
+    /// The question digest.
+    pub digest: Digest,
+    /// The call digest.
+    pub call: Digest,
+    /// The card.
+    pub card: ContentRef,
+    /// Who has to answer.
+    pub reviewers: Reviewers,
+    /// What a no does.
+    pub on_rejection: OnRejection,
+    /// How often a yes can be used.
+    pub uses: u32,
+    /// Until when it can be answered.
+    pub expires_at: Option<Timestamp>,
+    /// Time spent deciding since the last record of it, in microseconds.
+    pub active_us: u64,
+}
+
+/// See [`Body::QuestionAnswered`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionAnswered {
+    /// The question.
+    pub question: QuestionId,
+    /// The key's owner, as the operator's configuration named it.
+    pub person: String,
+    /// What was signed.
+    pub statement: Statement,
+    /// The signature.
+    pub signature: Signature,
+}
+
+/// See [`Body::QuestionClosed`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionClosed {
+    /// The question.
+    pub question: QuestionId,
+    /// `expired` or `withdrawn`.
+    pub status: QuestionStatus,
+}
+
+/// See [`Body::RunFinished`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunFinished {
+    /// Why.
+    pub reason: EndReason,
+    /// A text that goes with it.
+    pub note: Option<ContentRef>,
+    /// The result of a completed run.
+    pub result: Option<ContentRef>,
+    /// Who ended it: a label, for a cancelled run.
+    pub by: Option<String>,
+}
+
+/// See [`Body::ThreadOpened`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadOpened {
+    /// Who opened it.
+    pub owner: String,
+}
+
+/// See [`Body::ThreadLabelled`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadLabelled {
+    /// The labels that were joined.
+    pub labels: Labels,
+    /// The run that read them.
+    pub run: RunId,
+    /// The step that read them.
+    pub step: StepId,
+}
+
+/// See [`Body::JournalOpened`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JournalOpened {
+    /// The journal.
+    pub journal: JournalId,
+}
+
+/// See [`Body::ContentErased`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContentErased {
+    /// The content.
+    pub content: Digest,
+    /// Who asked for it: a label.
+    pub by: String,
+}
+
+impl Body {
+    /// The contents that this event names.
+    #[must_use]
+    pub fn contents(&self) -> Vec<ContentRef> {
+        match self {
+            Self::RunCreated(body) => vec![body.goal, body.salt],
+            Self::StepProposed(body) => vec![body.proposal],
+            Self::StepFinished(body) => body.observation.iter().filter_map(|o| o.content).collect(),
+            Self::OutcomeLate(body) => body.observation.content.into_iter().collect(),
+            Self::QuestionAsked(body) => vec![body.card],
+            Self::QuestionAnswered(body) => {
+                body.statement.note.into_iter().chain(body.statement.result).collect()
+            }
+            Self::RunFinished(body) => body.note.into_iter().chain(body.result).collect(),
+            Self::LeaseAcquired(_)
+            | Self::LeaseReleased(_)
+            | Self::StepOpened(_)
+            | Self::StepJudged(_)
+            | Self::ApprovalUsed(_)
+            | Self::StepStarted(_)
+            | Self::QuestionClosed(_)
+            | Self::ThreadOpened(_)
+            | Self::ThreadLabelled(_)
+            | Self::JournalOpened(_)
+            | Self::ContentErased(_) => Vec::new(),
+        }
+    }
+
+    /// The tool specs that this event names.
+    #[must_use]
+    pub fn specs(&self) -> Vec<Digest> {
+        match self {
+            Self::RunCreated(body) => body.tools.iter().map(|tool| tool.spec).collect(),
+            Self::StepJudged(body) => vec![body.admitted.spec],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// One event as it was committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Everything that the hash covers.
+    pub link: Link,
+    /// The fact.
+    pub body: Body,
+    /// The hash.
+    pub hash: Digest,
+}

@@ -1,0 +1,563 @@
+//! The fold: from events to rows. Pure, total, and the only code that says what an event changes.
+//!
+//! A store applies it inside the write transaction, the engine on its live window, `verify` from the first
+//! event on. An event that does not fit the state is a [`FoldError`], so a chain of well-formed events in an
+//! impossible order does not verify.
+
+use std::collections::VecDeque;
+
+use portcullis_canon::Digest;
+
+use crate::approval::{Answer, Approval};
+use crate::event::{
+    Body, Event, LeaseAcquired, QuestionAnswered, QuestionAsked, RunCreated, StepFinished,
+    StepStarted,
+};
+use crate::id::{QuestionId, RunId, StepId, ThreadId};
+use crate::lease::Epoch;
+use crate::limits::Limits;
+use crate::observation::ObservationKind;
+use crate::question::{Question, QuestionKind, QuestionStatus};
+use crate::run::{Run, RunStatus};
+use crate::step::{Step, StepStatus};
+use crate::stream::{StreamKind, Tip};
+use crate::thread::Thread;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+/// An event that does not fit the state before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// The stream's sequence or previous hash is not the next one.
+    #[error("the event is not the next one of its stream")]
+    NotNext,
+    /// The event belongs to another kind of stream.
+    #[error("a `{0}` event cannot stand in this stream")]
+    WrongStream(&'static str),
+    /// The first event of a stream is not the one that opens it, or a later one is.
+    #[error("a `{0}` event cannot stand at this place of its stream")]
+    WrongPlace(&'static str),
+    /// The run has ended.
+    #[error("a `{0}` event follows the end of its run")]
+    AfterEnd(&'static str),
+    /// The state does not admit the event.
+    #[error("a `{0}` event does not fit the state before it")]
+    NotAdmitted(&'static str),
+}
+
+/// The rows that one event changed, as they are after it. The run's own row always changes too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Steps.
+    pub steps: Vec<Step>,
+    /// Questions.
+    pub questions: Vec<Question>,
+    /// A new approval.
+    pub approval: Option<Approval>,
+}
+
+/// What a run's next event can depend on: its row, the current batch, the latest question and a bounded
+/// window of fingerprints. Older steps are final and lie in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunState {
+    /// The run's row.
+    pub run: Run,
+    /// The steps of the latest batch, in order.
+    pub batch: Vec<Step>,
+    /// The latest question of the latest step.
+    pub question: Option<Question>,
+    /// The answers to it.
+    pub approvals: Vec<Approval>,
+    /// Request and result of the last finished steps, oldest first; `None` where there is nothing to compare.
+    pub recent: VecDeque<Option<(Digest, Digest)>>,
+}
+
+/// What of an event's link the fold looks at.
+struct At {
+    step: Option<StepId>,
+    at: Timestamp,
+    tip: Tip,
+}
+
+impl RunState {
+    /// The state after a run's first event.
+    ///
+    /// # Errors
+    /// [`FoldError`] when it is not a `run.created` at the start of a run's stream.
+    pub fn begin(event: &Event) -> Result<Self, FoldError> {
+        let name = event.body.name();
+        let Body::RunCreated(body) = &event.body else { return Err(FoldError::WrongPlace(name)) };
+        if event.link.stream.kind != StreamKind::Run {
+            return Err(FoldError::WrongStream(name));
+        }
+        if event.link.stream_seq != 1 || event.link.stream_prev != Digest::ZERO {
+            return Err(FoldError::NotNext);
+        }
+        let id = RunId::from_bytes(event.link.stream.id);
+        let run = new_run(id, event, body);
+        Ok(Self {
+            run,
+            batch: Vec::new(),
+            question: None,
+            approvals: Vec::new(),
+            recent: VecDeque::new(),
+        })
+    }
+
+    /// The state after one more event, and the rows that it changed.
+    ///
+    /// # Errors
+    /// [`FoldError`] when the event does not fit. The state may then be half changed: drop it.
+    pub fn apply(&mut self, event: &Event) -> Result<Changed, FoldError> {
+        let name = event.body.name();
+        let link = &event.link;
+        if link.stream.kind != StreamKind::Run || link.stream.id != *self.run.id.as_bytes() {
+            return Err(FoldError::WrongStream(name));
+        }
+        if link.stream_seq != self.run.seq.saturating_add(1) || link.stream_prev != self.run.hash {
+            return Err(FoldError::NotNext);
+        }
+        if self.run.status.is_terminal() && !matches!(event.body, Body::OutcomeLate(_)) {
+            return Err(FoldError::AfterEnd(name));
+        }
+        let at = At {
+            step: link.step,
+            at: link.at,
+            tip: Tip { seq: link.stream_seq, hash: event.hash },
+        };
+        let changed = self.change(&event.body, &at).ok_or(FoldError::NotAdmitted(name))?;
+        self.run.seq = at.tip.seq;
+        self.run.hash = at.tip.hash;
+        Ok(changed)
+    }
+
+    /// One arm an event type; `None` when the state does not admit it.
+    fn change(&mut self, body: &Body, at: &At) -> Option<Changed> {
+        match body {
+            Body::LeaseAcquired(body) => self.lease_acquired(body),
+            Body::LeaseReleased(body) => (self.run.epoch == body.epoch
+                && self.run.holder.take().is_some())
+            .then(Changed::default),
+            Body::StepOpened(body) => {
+                let settled = self.run.status == RunStatus::Running
+                    && self.batch.iter().all(|s| s.status.is_final());
+                let next = body.index == self.run.step_count && body.batch_index < body.batch;
+                if !settled || !next {
+                    return None;
+                }
+                self.run.step_count = self.run.step_count.checked_add(1)?;
+                self.question = None;
+                self.approvals.clear();
+                let step = new_step(at.step?, self.run.id, body, at.at);
+                if body.batch_index == 0 {
+                    self.batch.clear();
+                }
+                self.batch.push(step.clone());
+                Some(Changed { steps: vec![step], ..Changed::default() })
+            }
+            Body::StepProposed(body) => self.change_step(at, |step, _| {
+                let fresh = step.status == StepStatus::Deciding && step.proposal.is_none();
+                step.proposal = Some(body.proposal);
+                step.attempts = 1;
+                fresh.then_some(())
+            }),
+            Body::StepJudged(body) => self.change_step(at, |step, _| {
+                let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
+                step.kind = Some(crate::proposal::ProposalKind::ToolCall);
+                step.origin = Some(body.origin);
+                step.admitted = Some(body.admitted.clone());
+                step.verdict = Some(body.verdict.clone());
+                step.policy = Some(body.policy);
+                (open && step.proposal.is_some()).then_some(())
+            }),
+            Body::ApprovalUsed(body) => self.approval_used(body.question, at),
+            Body::StepStarted(body) => self.step_started(body, at),
+            Body::StepFinished(body) => self.step_finished(body, at),
+            Body::OutcomeLate(_) => at.step.map(|_| Changed::default()),
+            Body::QuestionAsked(body) => self.question_asked(body, at),
+            Body::QuestionAnswered(body) => self.question_answered(body, at),
+            Body::QuestionClosed(body) => {
+                let question = self.question.as_mut().filter(|q| q.id == body.question)?;
+                let ends =
+                    matches!(body.status, QuestionStatus::Expired | QuestionStatus::Withdrawn);
+                let open =
+                    matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted);
+                question.status = body.status;
+                question.closed_at = Some(at.at);
+                (ends && open)
+                    .then(|| Changed { questions: vec![question.clone()], ..Changed::default() })
+            }
+            Body::RunFinished(body) => {
+                self.run.status = body.reason.status();
+                self.run.reason = Some(body.reason);
+                self.run.note = body.note;
+                self.run.result = body.result;
+                self.run.finished_at = Some(at.at);
+                self.run.holder = None;
+                Some(self.close_open_rows(at.at))
+            }
+            Body::RunCreated(_)
+            | Body::ThreadOpened(_)
+            | Body::ThreadLabelled(_)
+            | Body::JournalOpened(_)
+            | Body::ContentErased(_) => None,
+        }
+    }
+
+    fn lease_acquired(&mut self, body: &LeaseAcquired) -> Option<Changed> {
+        if body.epoch != self.run.epoch.next() {
+            return None;
+        }
+        self.run.epoch = body.epoch;
+        self.run.holder = Some(body.holder.clone());
+        let mut changed = Changed::default();
+        // A recorded proposal without a verdict is judged again by the new holder; how often is counted.
+        let undecided = self
+            .batch
+            .iter_mut()
+            .find(|s| s.status == StepStatus::Deciding && s.proposal.is_some());
+        if let Some(step) = undecided {
+            step.attempts = step.attempts.saturating_add(1);
+            changed.steps.push(step.clone());
+        }
+        Some(changed)
+    }
+
+    fn change_step(
+        &mut self,
+        at: &At,
+        change: impl FnOnce(&mut Step, &mut Run) -> Option<()>,
+    ) -> Option<Changed> {
+        let id = at.step?;
+        let step = self.batch.iter_mut().find(|step| step.id == id)?;
+        change(step, &mut self.run)?;
+        Some(Changed { steps: vec![step.clone()], ..Changed::default() })
+    }
+
+    fn approval_used(&mut self, id: QuestionId, at: &At) -> Option<Changed> {
+        let question = self.question.as_mut().filter(|q| q.id == id && Some(q.step) == at.step)?;
+        if question.status != QuestionStatus::Granted || question.used >= question.uses {
+            return None;
+        }
+        question.used = question.used.saturating_add(1);
+        if question.used == question.uses {
+            question.status = QuestionStatus::Used;
+            question.closed_at = Some(at.at);
+        }
+        Some(Changed { questions: vec![question.clone()], ..Changed::default() })
+    }
+
+    fn step_started(&mut self, body: &StepStarted, at: &At) -> Option<Changed> {
+        let used = self
+            .question
+            .as_ref()
+            .filter(|q| Some(q.step) == at.step && q.status == QuestionStatus::Used);
+        let (used, bound) = (used.is_some(), used.is_some_and(|q| q.call == body.call));
+        let epoch = self.run.epoch;
+        let held = self.run.holder.is_some();
+        self.change_step(at, |step, run| {
+            let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
+            let allowed = matches!(step.verdict, Some(Verdict::Allow { .. }));
+            let asked = matches!(step.verdict, Some(Verdict::Ask { .. }));
+            // A step that waited for a person starts only by use of the grant, and while the policy still asks,
+            // only for exactly the call that was granted.
+            let leave = if step.question.is_some() {
+                used && (allowed || (asked && bound))
+            } else {
+                allowed
+            };
+            let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
+            step.starts = step.starts.checked_add(1)?;
+            step.status = StepStatus::Executing;
+            step.started_at = Some(at.at);
+            run.status = RunStatus::Running;
+            run.question = None;
+            (open && leave && same && held && body.epoch == epoch && body.start == step.starts)
+                .then_some(())
+        })
+    }
+
+    fn step_finished(&mut self, body: &StepFinished, at: &At) -> Option<Changed> {
+        let withdrawn = self.withdraw_question(at.at);
+        let mut changed = self.change_step(at, |step, run| {
+            if step.status.is_final() || !body.status.is_final() {
+                return None;
+            }
+            step.status = body.status;
+            step.observation.clone_from(&body.observation);
+            step.finished_at = Some(at.at);
+            if let Some(read) = body.read {
+                step.kind = Some(read.kind);
+                step.origin = Some(read.origin);
+            }
+            run.active_us = run.active_us.saturating_add(body.active_us);
+            match body.observation.as_ref().map(|o| o.kind) {
+                Some(ObservationKind::ToolResult) => run.failures = 0,
+                Some(ObservationKind::Denied) => run.denials = run.denials.saturating_add(1),
+                Some(kind) if kind.is_failure() => run.failures = run.failures.saturating_add(1),
+                Some(_) | None => {}
+            }
+            run.status = RunStatus::Running;
+            run.question = None;
+            Some(())
+        })?;
+        changed.questions.extend(withdrawn);
+        let fingerprint = changed.steps.first().and_then(Step::fingerprint);
+        self.recent.push_back(fingerprint);
+        while self.recent.len() > self.run.limits.loop_window() {
+            self.recent.pop_front();
+        }
+        Some(changed)
+    }
+
+    fn question_asked(&mut self, body: &QuestionAsked, at: &At) -> Option<Changed> {
+        let withdrawn = self.withdraw_question(at.at);
+        let mut changed = self.change_step(at, |step, run| {
+            let fits = match body.kind {
+                QuestionKind::Approval => {
+                    matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting)
+                }
+                QuestionKind::UnknownOutcome => {
+                    matches!(step.status, StepStatus::Executing | StepStatus::Awaiting)
+                }
+            };
+            let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
+            step.status = StepStatus::Awaiting;
+            step.question = Some(body.question);
+            run.active_us = run.active_us.saturating_add(body.active_us);
+            run.status = RunStatus::Waiting;
+            run.question = Some(body.question);
+            run.holder = None;
+            (fits && same && body.uses > 0 && body.reviewers.count > 0).then_some(())
+        })?;
+        let question = new_question(self.run.id, at, body)?;
+        self.question = Some(question.clone());
+        self.approvals.clear();
+        changed.questions.extend(withdrawn);
+        changed.questions.push(question);
+        Some(changed)
+    }
+
+    fn question_answered(&mut self, body: &QuestionAnswered, at: &At) -> Option<Changed> {
+        let question = self
+            .question
+            .as_mut()
+            .filter(|q| q.id == body.question && q.status == QuestionStatus::Open)?;
+        let answer = body.statement.answer;
+        let fits = match question.kind {
+            QuestionKind::Approval => matches!(answer, Answer::Approve | Answer::Reject),
+            QuestionKind::UnknownOutcome => {
+                matches!(answer, Answer::Happened | Answer::DidNotHappen | Answer::RunAgain)
+            }
+        };
+        let again = self
+            .approvals
+            .iter()
+            .any(|a| a.person == body.person || a.statement.key == body.statement.key);
+        if !fits || again || !body.statement.covers.contains(&question.digest) {
+            return None;
+        }
+        match answer {
+            Answer::Approve | Answer::RunAgain => {
+                question.yes = question.yes.checked_add(1)?;
+                if question.yes >= question.reviewers.count {
+                    question.status = QuestionStatus::Granted;
+                    question.granted_at = Some(at.at);
+                }
+            }
+            Answer::Reject => question.status = QuestionStatus::Rejected,
+            Answer::Happened | Answer::DidNotHappen => question.status = QuestionStatus::Settled,
+        }
+        if matches!(question.status, QuestionStatus::Rejected | QuestionStatus::Settled) {
+            question.closed_at = Some(at.at);
+        }
+        let approval = Approval {
+            question: body.question,
+            person: body.person.clone(),
+            statement: body.statement.clone(),
+            signature: body.signature,
+        };
+        self.approvals.push(approval.clone());
+        Some(Changed {
+            questions: vec![question.clone()],
+            approval: Some(approval),
+            ..Changed::default()
+        })
+    }
+
+    /// Ends a question that nobody will answer or use any more.
+    fn withdraw_question(&mut self, at: Timestamp) -> Option<Question> {
+        let question = self.question.as_mut()?;
+        if !matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted) {
+            return None;
+        }
+        question.status = QuestionStatus::Withdrawn;
+        question.closed_at = Some(at);
+        Some(question.clone())
+    }
+
+    fn close_open_rows(&mut self, at: Timestamp) -> Changed {
+        let questions = self.withdraw_question(at).into_iter().collect();
+        self.run.question = None;
+        let mut steps = Vec::new();
+        for step in self.batch.iter_mut().filter(|step| !step.status.is_final()) {
+            step.status = StepStatus::Interrupted;
+            step.finished_at = Some(at);
+            steps.push(step.clone());
+        }
+        Changed { steps, questions, approval: None }
+    }
+
+    /// The latest step.
+    #[must_use]
+    pub fn step(&self) -> Option<&Step> {
+        self.batch.last()
+    }
+
+    /// The length of the shortest cycle of calls that came back `threshold` times with the same results.
+    #[must_use]
+    pub fn cycle(&self, limits: &Limits) -> Option<usize> {
+        let threshold =
+            usize::try_from(limits.loop_threshold.min(Limits::MAX_LOOP_THRESHOLD)).ok()?;
+        (1..=Limits::MAX_CYCLE).find(|length| repeats(&self.recent, *length, threshold))
+    }
+}
+
+/// True when the last `length * threshold` entries are one cycle of `length`, over and over.
+fn repeats(recent: &VecDeque<Option<(Digest, Digest)>>, length: usize, threshold: usize) -> bool {
+    let Some(wanted) = length.checked_mul(threshold) else { return false };
+    let Some(skipped) = recent.len().checked_sub(wanted) else { return false };
+    let tail: Vec<_> = recent.iter().skip(skipped).collect();
+    wanted > 0
+        && tail.iter().all(|entry| entry.is_some())
+        && tail.iter().zip(tail.iter().skip(length)).all(|(earlier, later)| earlier == later)
+}
+
+fn new_run(id: RunId, event: &Event, body: &RunCreated) -> Run {
+    Run {
+        id,
+        tenant: event.link.tenant.clone(),
+        owner: body.owner.clone(),
+        thread: body.thread,
+        parent: body.parent,
+        root: body.root,
+        goal: body.goal,
+        salt: body.salt,
+        limits: body.limits.clone(),
+        tools: body.tools.clone(),
+        policy: body.policy,
+        agent: body.agent.clone(),
+        unconfined_agent: body.unconfined_agent,
+        status: RunStatus::Running,
+        reason: None,
+        note: None,
+        result: None,
+        step_count: 0,
+        failures: 0,
+        denials: 0,
+        active_us: 0,
+        question: None,
+        epoch: Epoch::NONE,
+        holder: None,
+        created_at: event.link.at,
+        finished_at: None,
+        seq: 1,
+        hash: event.hash,
+    }
+}
+
+fn new_step(id: StepId, run: RunId, body: &crate::event::StepOpened, at: Timestamp) -> Step {
+    Step {
+        id,
+        run,
+        index: body.index,
+        batch: body.batch,
+        batch_index: body.batch_index,
+        status: StepStatus::Deciding,
+        proposal: None,
+        kind: None,
+        origin: None,
+        admitted: None,
+        verdict: None,
+        policy: None,
+        question: None,
+        attempts: 0,
+        starts: 0,
+        observation: None,
+        opened_at: at,
+        started_at: None,
+        finished_at: None,
+    }
+}
+
+fn new_question(run: RunId, at: &At, body: &QuestionAsked) -> Option<Question> {
+    Some(Question {
+        id: body.question,
+        run,
+        step: at.step?,
+        kind: body.kind,
+        status: QuestionStatus::Open,
+        digest: body.digest,
+        call: body.call,
+        card: body.card,
+        reviewers: body.reviewers.clone(),
+        on_rejection: body.on_rejection,
+        uses: body.uses,
+        used: 0,
+        yes: 0,
+        expires_at: body.expires_at,
+        asked_at: at.at,
+        granted_at: None,
+        closed_at: None,
+    })
+}
+
+impl Thread {
+    /// The thread after its first event.
+    ///
+    /// # Errors
+    /// [`FoldError`] when it is not a `thread.opened` at the start of a thread's stream.
+    pub fn begin(event: &Event) -> Result<Self, FoldError> {
+        let name = event.body.name();
+        let Body::ThreadOpened(body) = &event.body else { return Err(FoldError::WrongPlace(name)) };
+        if event.link.stream.kind != StreamKind::Thread {
+            return Err(FoldError::WrongStream(name));
+        }
+        if event.link.stream_seq != 1 || event.link.stream_prev != Digest::ZERO {
+            return Err(FoldError::NotNext);
+        }
+        Ok(Self {
+            id: ThreadId::from_bytes(event.link.stream.id),
+            tenant: event.link.tenant.clone(),
+            owner: body.owner.clone(),
+            labels: crate::label::Labels::none(),
+            label_seq: 0,
+            opened_at: event.link.at,
+            seq: 1,
+            hash: event.hash,
+        })
+    }
+
+    /// The thread after one more event.
+    ///
+    /// # Errors
+    /// [`FoldError`] when the event does not fit.
+    pub fn apply(&mut self, event: &Event) -> Result<(), FoldError> {
+        let name = event.body.name();
+        let link = &event.link;
+        if link.stream.kind != StreamKind::Thread || link.stream.id != *self.id.as_bytes() {
+            return Err(FoldError::WrongStream(name));
+        }
+        if link.stream_seq != self.seq.saturating_add(1) || link.stream_prev != self.hash {
+            return Err(FoldError::NotNext);
+        }
+        let Body::ThreadLabelled(body) = &event.body else {
+            return Err(FoldError::WrongPlace(name));
+        };
+        self.labels = std::mem::take(&mut self.labels).join(&body.labels);
+        self.label_seq = self.label_seq.checked_add(1).ok_or(FoldError::NotAdmitted(name))?;
+        self.seq = link.stream_seq;
+        self.hash = event.hash;
+        Ok(())
+    }
+}

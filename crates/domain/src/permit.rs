@@ -1,0 +1,170 @@
+//! Receipts and permits: no receipt, no permit; no permit, no call.
+//!
+//! A [`Receipt`] exists only after a store has synced the append that holds the call's `step.started`. A
+//! [`Permit`] is made only from a receipt and consumed by [`crate::ports::ToolSource::call`]. Neither has a
+//! public constructor, a clone or a wire form.
+//!
+//! ```compile_fail
+//! // A permit cannot be built from parts.
+//! let permit = portcullis_domain::permit::Permit { call: todo!() };
+//! ```
+
+use std::time::Duration;
+
+use portcullis_canon::{Digest, Object};
+
+use crate::event::Body;
+use crate::id::{RunId, StepId};
+use crate::ports::{Append, Committed, Durability, Store, StoreError};
+use crate::scope::Scope;
+
+/// A call that is about to happen, with the append that makes it durable.
+#[derive(Debug)]
+pub struct Intent {
+    /// The run.
+    pub run: RunId,
+    /// The step.
+    pub step: StepId,
+    /// The tool.
+    pub tool: String,
+    /// The canonical arguments.
+    pub arguments: Object,
+    /// The call digest, as `step.started` names it.
+    pub call: Digest,
+    /// How long it may take.
+    pub deadline: Duration,
+    /// Holds a `step.started` for this step and call, and is synced.
+    pub append: Append,
+}
+
+/// Proof that an intent is durable.
+#[must_use = "the intent is recorded: perform it, or its step waits for reconciliation"]
+#[derive(Debug)]
+pub struct Receipt {
+    call: SealedCall,
+    committed: Committed,
+}
+
+/// Leave to perform exactly one call.
+#[must_use = "the intent is recorded: perform it, or its step waits for reconciliation"]
+#[derive(Debug)]
+pub struct Permit {
+    call: SealedCall,
+}
+
+#[derive(Debug)]
+struct SealedCall {
+    run: RunId,
+    step: StepId,
+    start: u32,
+    tool: String,
+    arguments: Object,
+    call: Digest,
+    deadline: Duration,
+}
+
+/// Makes an intent durable.
+///
+/// # Errors
+/// What the store says; [`StoreError::NotAdmitted`] without a write when the append does not hold exactly
+/// this call's `step.started`, synced.
+pub async fn commit(
+    store: &dyn Store,
+    scope: &Scope,
+    intent: Intent,
+) -> Result<Receipt, StoreError> {
+    let start = started(&intent).ok_or(StoreError::NotAdmitted)?;
+    let committed = store.append(scope, intent.append).await?;
+    // Asserted again after the write: a store that answered for less than it was given gets no receipt.
+    let durable = committed.durability == Durability::Synced
+        && committed.events.iter().any(|event| {
+            event.link.step == Some(intent.step)
+                && matches!(&event.body, Body::StepStarted(body) if body.call == intent.call)
+        });
+    if !durable {
+        return Err(StoreError::InDoubt);
+    }
+    let call = SealedCall {
+        run: intent.run,
+        step: intent.step,
+        start,
+        tool: intent.tool,
+        arguments: intent.arguments,
+        call: intent.call,
+        deadline: intent.deadline,
+    };
+    Ok(Receipt { call, committed })
+}
+
+fn started(intent: &Intent) -> Option<u32> {
+    if intent.append.durability != Durability::Synced {
+        return None;
+    }
+    let mut starts = intent.append.events.iter().filter_map(|event| match &event.body {
+        Body::StepStarted(body)
+            if event.step == Some(intent.step) && event.stream == intent.run.into() =>
+        {
+            Some(body)
+        }
+        _ => None,
+    });
+    let body = starts.next().filter(|body| body.call == intent.call)?;
+    starts.next().is_none().then_some(body.start)
+}
+
+impl Receipt {
+    /// What was committed, for the fold.
+    #[must_use]
+    pub fn committed(&self) -> &Committed {
+        &self.committed
+    }
+
+    /// The permit, and what was committed.
+    pub fn into_permit(self) -> (Permit, Committed) {
+        (Permit { call: self.call }, self.committed)
+    }
+}
+
+impl Permit {
+    /// The tool.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        &self.call.tool
+    }
+
+    /// The canonical arguments: exactly those that were judged and recorded.
+    #[must_use]
+    pub fn arguments(&self) -> &Object {
+        &self.call.arguments
+    }
+
+    /// The call digest.
+    #[must_use]
+    pub fn call(&self) -> Digest {
+        self.call.call
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn run(&self) -> RunId {
+        self.call.run
+    }
+
+    /// The step.
+    #[must_use]
+    pub fn step(&self) -> StepId {
+        self.call.step
+    }
+
+    /// How often this step was started, this time included.
+    #[must_use]
+    pub fn start(&self) -> u32 {
+        self.call.start
+    }
+
+    /// How long the call may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.call.deadline
+    }
+}

@@ -1,0 +1,29 @@
+//! The port that runs tasks and blocking work beside the caller.
+
+use crate::ports::BoxFuture;
+
+/// Why work could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnError {
+    /// Every place is taken, by calls that outlived their deadline among others.
+    #[error("every place for blocking work is taken")]
+    NoCapacity,
+    /// The executor is shutting down.
+    #[error("the executor is shutting down")]
+    Closed,
+}
+
+/// Runs tasks that outlive the future that started them.
+pub trait Spawn: Send + Sync {
+    /// Runs `task` to its end, whatever becomes of the caller.
+    ///
+    /// # Errors
+    /// [`SpawnError::Closed`]; the task was then dropped without a poll.
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Result<(), SpawnError>;
+
+    /// Runs blocking work on a bounded pool. A place is free again only when the work returns.
+    ///
+    /// # Errors
+    /// [`SpawnError`]; the work was then dropped without a start.
+    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError>;
+}

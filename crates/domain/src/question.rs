@@ -1,0 +1,309 @@
+//! Questions to a person, and the two digests that bind an answer.
+//!
+//! The **call digest** says what: everything on the card, keyed by the run's salt. The **question digest**
+//! says where and until when. A person's signature covers question digests; see [`crate::approval`].
+
+use portcullis_canon::{Digest, Kind, Object, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::content::ContentRef;
+use crate::id::{InstanceId, QuestionId, RunId, StepId};
+use crate::scope::Tenant;
+use crate::time::Timestamp;
+use crate::tool::EffectClass;
+use crate::verdict::{OnRejection, Reviewers};
+
+/// What a question is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionKind {
+    /// May this call happen?
+    Approval,
+    /// Did this call happen?
+    UnknownOutcome,
+}
+
+impl QuestionKind {
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::UnknownOutcome => "unknown_outcome",
+        }
+    }
+}
+
+/// Where a question stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuestionStatus {
+    /// Open.
+    Open,
+    /// Enough people said yes, or `run again`; the grant is not used yet.
+    Granted,
+    /// The grant was used, with the intent that it covers.
+    Used,
+    /// A person said no.
+    Rejected,
+    /// A person said whether it happened.
+    Settled,
+    /// Too late.
+    Expired,
+    /// A later question of the same step, or the end of the run, took its place.
+    Withdrawn,
+}
+
+impl QuestionStatus {
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Granted => "granted",
+            Self::Used => "used",
+            Self::Rejected => "rejected",
+            Self::Settled => "settled",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+}
+
+/// Everything that a person is shown about a call, and that will run if they say yes.
+///
+/// ```
+/// use portcullis_canon::{Object, Value};
+/// use portcullis_domain::{question::Card, tool::EffectClass};
+/// # use portcullis_canon::Digest;
+/// let mut card = Card {
+///     capability: "files.create".to_owned(),
+///     tool: "files.create".to_owned(),
+///     arguments: Object::new(),
+///     spec: Digest::ZERO,
+///     effect: EffectClass::LocalMutation,
+///     source: false,
+///     sink: true,
+///     authority: vec![],
+///     sandbox: None,
+///     rules: vec![],
+///     reviewers: None,
+/// };
+/// let before = card.call_digest(b"salt");
+/// card.arguments.insert("path", Value::from("a.txt"));
+/// assert_ne!(card.call_digest(b"salt"), before);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// What is asked for, in the policy's words: the tool's name unless a rule names something narrower.
+    pub capability: String,
+    /// The tool.
+    pub tool: String,
+    /// The canonical arguments: defaults filled in, fixed values included.
+    pub arguments: Object,
+    /// Digest of the tool's whole spec.
+    pub spec: Digest,
+    /// The tool's class.
+    pub effect: EffectClass,
+    /// True when the result carries content from outside.
+    pub source: bool,
+    /// True when the call sends or changes something.
+    pub sink: bool,
+    /// JSON pointers of the arguments that carry authority.
+    pub authority: Vec<String>,
+    /// Digest of the sandbox's spec; absent, and written as absent, while a tool runs in our own process.
+    pub sandbox: Option<Digest>,
+    /// The decisive rules in normal form.
+    pub rules: Vec<String>,
+    /// Who has to answer; absent for a call that is simply allowed.
+    pub reviewers: Option<Reviewers>,
+}
+
+impl Card {
+    /// The canonical value, as it is stored and shown.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        let texts =
+            |items: &[String]| items.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
+        let mut object = Object::new();
+        object.insert("capability", self.capability.as_str());
+        object.insert("tool", self.tool.as_str());
+        object.insert("arguments", self.arguments.clone());
+        object.insert("spec", self.spec.to_string());
+        object.insert("effect", self.effect.as_str());
+        object.insert("source", self.source);
+        object.insert("sink", self.sink);
+        object.insert("authority", texts(&self.authority));
+        object.insert("sandbox", self.sandbox.map_or(Value::Null, |d| Value::from(d.to_string())));
+        object.insert("rules", texts(&self.rules));
+        object.insert("reviewers", self.reviewers.as_ref().map_or(Value::Null, reviewers_value));
+        Value::Object(object)
+    }
+
+    /// The call digest, keyed by the run's salt.
+    #[must_use]
+    pub fn call_digest(&self, run_salt: &[u8]) -> Digest {
+        call_digest(&self.value().to_canonical(), run_salt)
+    }
+
+    /// True when `other` is the same call of the same tool: all but the rules and the reviewers.
+    #[must_use]
+    pub fn same_call(&self, other: &Self) -> bool {
+        let bare = |card: &Self| Self { rules: Vec::new(), reviewers: None, ..card.clone() };
+        bare(self) == bare(other)
+    }
+}
+
+/// The call digest over a card's canonical bytes.
+#[must_use]
+pub fn call_digest(card: &[u8], run_salt: &[u8]) -> Digest {
+    Digest::of_parts(Kind::Call, &[run_salt, card])
+}
+
+fn reviewers_value(reviewers: &Reviewers) -> Value {
+    let mut object = Object::new();
+    object.insert("role", reviewers.role.as_str());
+    object.insert("count", i64::from(reviewers.count));
+    Value::Object(object)
+}
+
+/// Where and until when an answer holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms<'a> {
+    /// The installation.
+    pub instance: InstanceId,
+    /// The tenant.
+    pub tenant: &'a Tenant,
+    /// The run.
+    pub run: RunId,
+    /// The step.
+    pub step: StepId,
+    /// The question.
+    pub question: QuestionId,
+    /// What it is about.
+    pub kind: QuestionKind,
+    /// What exactly.
+    pub call: Digest,
+    /// Until when it can be answered.
+    pub expires_at: Option<Timestamp>,
+    /// How often a yes can be used.
+    pub uses: u32,
+}
+
+impl Terms<'_> {
+    /// The question digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let expiry = self.expires_at.map_or_else(Vec::new, |at| at.micros().to_be_bytes().to_vec());
+        Digest::of_parts(
+            Kind::Question,
+            &[
+                self.instance.as_bytes(),
+                self.tenant.as_str().as_bytes(),
+                self.run.as_bytes(),
+                self.step.as_bytes(),
+                self.question.as_bytes(),
+                self.kind.as_str().as_bytes(),
+                self.call.as_bytes(),
+                &expiry,
+                &self.uses.to_be_bytes(),
+            ],
+        )
+    }
+}
+
+/// The row of one question. Every field is named by the fold and compared by `verify`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The question.
+    pub id: QuestionId,
+    /// Its run.
+    pub run: RunId,
+    /// Its step.
+    pub step: StepId,
+    /// What it is about.
+    pub kind: QuestionKind,
+    /// Where it stands.
+    pub status: QuestionStatus,
+    /// The question digest.
+    pub digest: Digest,
+    /// The call digest.
+    pub call: Digest,
+    /// The card, as shown.
+    pub card: ContentRef,
+    /// Who has to answer.
+    pub reviewers: Reviewers,
+    /// What a no does.
+    pub on_rejection: OnRejection,
+    /// How often a yes can be used.
+    pub uses: u32,
+    /// How often it was.
+    pub used: u32,
+    /// How many people said yes.
+    pub yes: u32,
+    /// Until when it can be answered; still in time at exactly this instant.
+    pub expires_at: Option<Timestamp>,
+    /// When it was asked.
+    pub asked_at: Timestamp,
+    /// When enough people had said yes.
+    pub granted_at: Option<Timestamp>,
+    /// When it left `open` and `granted`.
+    pub closed_at: Option<Timestamp>,
+}
+
+impl Question {
+    /// What the question digest was made from.
+    #[must_use]
+    pub fn terms<'a>(&self, instance: InstanceId, tenant: &'a Tenant) -> Terms<'a> {
+        Terms {
+            instance,
+            tenant,
+            run: self.run,
+            step: self.step,
+            question: self.id,
+            kind: self.kind,
+            call: self.call,
+            expires_at: self.expires_at,
+            uses: self.uses,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(tenant: &Tenant) -> Terms<'_> {
+        Terms {
+            instance: InstanceId::from_bytes([1; 16]),
+            tenant,
+            run: RunId::from_bytes([2; 16]),
+            step: StepId::from_bytes([3; 16]),
+            question: QuestionId::from_bytes([4; 16]),
+            kind: QuestionKind::Approval,
+            call: Digest::ZERO,
+            expires_at: None,
+            uses: 1,
+        }
+    }
+
+    #[test]
+    fn each_term_changes_the_question_digest() {
+        let tenant = Tenant::local();
+        let base = terms(&tenant);
+        let changed = [
+            Terms { instance: InstanceId::from_bytes([9; 16]), ..base.clone() },
+            Terms { run: RunId::from_bytes([9; 16]), ..base.clone() },
+            Terms { step: StepId::from_bytes([9; 16]), ..base.clone() },
+            Terms { question: QuestionId::from_bytes([9; 16]), ..base.clone() },
+            Terms { kind: QuestionKind::UnknownOutcome, ..base.clone() },
+            Terms { call: Digest::of(Kind::Call, b"other"), ..base.clone() },
+            Terms { expires_at: Some(Timestamp::from_micros(0)), ..base.clone() },
+            Terms { uses: 2, ..base.clone() },
+        ];
+        let digests: std::collections::BTreeSet<_> =
+            changed.iter().chain([&base]).map(Terms::digest).collect();
+        assert_eq!(digests.len(), changed.len() + 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! Why something did not happen: one closed list in stable snake_case.
+//!
+//! A refusal is a value, not an error. Texts for models and people are rendered from it elsewhere.
+
+use serde::{Deserialize, Serialize};
+
+/// The reason of a refusal, as recorded and as shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    // The proposal cannot be read.
+    /// Larger than a proposal may be.
+    TooLarge,
+    /// Not one well-formed JSON value in strict form.
+    NotJson,
+    /// Nested deeper than 256.
+    TooDeep,
+    /// A key stands twice in one object.
+    RepeatedKey,
+    /// The value is not an object.
+    NotAnObject,
+    /// A field that the protocol does not have.
+    UnknownField,
+    /// A field with a value of the wrong type.
+    WrongType,
+    /// No kind.
+    NoKind,
+    /// A kind that the protocol does not have.
+    UnknownKind,
+    /// An origin that the protocol does not have.
+    UnknownOrigin,
+    /// The reply echoes another request.
+    WrongRequest,
+    /// More than one call in a batch, which this version does not take.
+    BatchTooLong,
+    // The call cannot be admitted.
+    /// A tool call without a tool.
+    NoTool,
+    /// The tool is not in the run's frozen set.
+    UnknownTool,
+    /// The arguments do not fit the tool's schema.
+    ArgumentsInvalid,
+    /// A number that no integer or double holds exactly.
+    NumberNotExact,
+    /// The arguments name a parameter that the operator fixed.
+    FixedParameter,
+    // The policy said no.
+    /// The effect class is denied.
+    ClassDenied,
+    /// The effect class has no rule.
+    ClassUnmapped,
+    /// A rule for this tool denies it.
+    ToolDenied,
+    /// Nothing matched.
+    NothingMatched,
+    /// The policy failed.
+    PolicyFailed,
+    /// The policy took longer than it may.
+    PolicyTimeout,
+    /// The policy ended the run.
+    PolicyAborted,
+    // A person is asked, or was.
+    /// The effect class asks.
+    ClassAsks,
+    /// A rule for this tool asks.
+    ToolAsks,
+    /// A person said no.
+    Rejected,
+    /// Nobody answered in time, or the grant was not used in time.
+    Expired,
+    // The machine said no.
+    /// Nobody could be asked: no reviewer is configured for the role.
+    NoReviewer,
+    /// Every place for a blocking tool is taken by a call that outlived its deadline.
+    NoCapacity,
+    /// The lease would end before the tool's deadline.
+    LeaseTooShort,
+}
+
+impl Refusal {
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::NotJson => "not_json",
+            Self::TooDeep => "too_deep",
+            Self::RepeatedKey => "repeated_key",
+            Self::NotAnObject => "not_an_object",
+            Self::UnknownField => "unknown_field",
+            Self::WrongType => "wrong_type",
+            Self::NoKind => "no_kind",
+            Self::UnknownKind => "unknown_kind",
+            Self::UnknownOrigin => "unknown_origin",
+            Self::WrongRequest => "wrong_request",
+            Self::BatchTooLong => "batch_too_long",
+            Self::NoTool => "no_tool",
+            Self::UnknownTool => "unknown_tool",
+            Self::ArgumentsInvalid => "arguments_invalid",
+            Self::NumberNotExact => "number_not_exact",
+            Self::FixedParameter => "fixed_parameter",
+            Self::ClassDenied => "class_denied",
+            Self::ClassUnmapped => "class_unmapped",
+            Self::ToolDenied => "tool_denied",
+            Self::NothingMatched => "nothing_matched",
+            Self::PolicyFailed => "policy_failed",
+            Self::PolicyTimeout => "policy_timeout",
+            Self::PolicyAborted => "policy_aborted",
+            Self::ClassAsks => "class_asks",
+            Self::ToolAsks => "tool_asks",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::NoReviewer => "no_reviewer",
+            Self::NoCapacity => "no_capacity",
+            Self::LeaseTooShort => "lease_too_short",
+        }
+    }
+}
