@@ -68,23 +68,18 @@ pub(crate) fn doctests(root: &Path) -> Command {
     command
 }
 
-/// Adds up the closing lines of either runner; none found is `None`, so that silence never counts as success.
-pub(crate) fn count(text: &str) -> Option<Counts> {
-    let mut total = Counts::default();
-    let mut seen = false;
-    for line in text.lines() {
-        let line = line.trim();
-        let counts = match (line.strip_prefix("test result: "), line.strip_prefix("Summary [")) {
-            (Some(rest), _) => cargo_line(rest),
-            (_, Some(rest)) => nextest_line(rest),
-            _ => continue,
-        };
-        if let Some(counts) = counts {
-            total = total.plus(counts);
-            seen = true;
-        }
-    }
-    seen.then_some(total)
+/// Adds up the closing lines of cargo's runner, one for each binary; none found is `None`, so that silence never counts
+/// as success.
+pub(crate) fn count_cargo(text: &str) -> Option<Counts> {
+    let results = text.lines().filter_map(|line| line.strip_prefix("test result: "));
+    results.filter_map(cargo_line).reduce(Counts::plus)
+}
+
+/// Reads the closing line of nextest: the last of its kind, and never the results of single binaries, which it repeats
+/// below each failure.
+pub(crate) fn count_nextest(text: &str) -> Option<Counts> {
+    let closing = text.lines().rev().find_map(|line| line.trim_start().strip_prefix("Summary ["));
+    closing.and_then(nextest_line)
 }
 
 /// `ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s`
@@ -130,28 +125,33 @@ mod tests {
     fn cargo_lines_add_up() {
         let text = "test a ... ok\n\ntest result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
                     test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 4 filtered out\n";
-        assert_eq!(count(text), counts(15, 2, 1));
+        assert_eq!(count_cargo(text), counts(15, 2, 1));
     }
 
     #[test]
     fn nextest_lines_are_read() {
-        assert_eq!(
-            count("     Summary [   0.1s] 12 tests run: 12 passed, 0 skipped\n"),
-            counts(12, 0, 0)
-        );
-        let text = "     Summary [  61.5s] 130 tests run: 126 passed (1 slow), 2 failed, 2 timed out, 3 skipped\n";
-        assert_eq!(count(text), counts(126, 4, 3));
-        assert_eq!(
-            count("Summary [ 1.0s] 5/9 tests run: 4 passed, 1 failed, 0 skipped"),
-            counts(4, 5, 0)
-        );
-        assert_eq!(count("Summary [ 1.0s] 1 test run: 1 passed, 0 skipped"), counts(1, 0, 0));
+        let read = |rest: &str| count_nextest(&format!("     Summary [   0.1s] {rest}\n"));
+        assert_eq!(read("12 tests run: 12 passed, 0 skipped"), counts(12, 0, 0));
+        let slow = "130 tests run: 126 passed (1 slow), 2 failed, 2 timed out, 3 skipped";
+        assert_eq!(read(slow), counts(126, 4, 3));
+        assert_eq!(read("5/9 tests run: 4 passed, 1 failed, 0 skipped"), counts(4, 5, 0));
+        assert_eq!(read("1 test run: 1 passed, 0 skipped"), counts(1, 0, 0));
+    }
+
+    #[test]
+    fn what_nextest_shows_of_a_failed_test_is_not_counted() {
+        let shown =
+            "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let closing = "     Summary [   0.2s] 73 tests run: 72 passed, 1 failed, 0 skipped\n";
+        assert_eq!(count_nextest(&format!("{shown}{closing}{shown}")), counts(72, 1, 0));
     }
 
     #[test]
     fn silence_is_no_success() {
-        assert_eq!(count("error: could not compile\n"), None);
-        assert_eq!(count(""), None);
+        for text in ["error: could not compile\n", ""] {
+            assert_eq!(count_cargo(text), None);
+            assert_eq!(count_nextest(text), None);
+        }
     }
 
     #[test]

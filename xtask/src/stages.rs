@@ -216,7 +216,8 @@ fn tests(run: &Run<'_>) -> Result<Ended> {
     let file: PathBuf = skips::start(run.root)?;
     let kept =
         process::show_and_keep(runners::tests(run.root, nextest).env(skips::VARIABLE, &file))?;
-    let Some(counts) = runners::count(&kept.text) else {
+    let count = if nextest { runners::count_nextest } else { runners::count_cargo };
+    let Some(counts) = count(&kept.text) else {
         bail!("the test runner told no result");
     };
     let skips = skips::read(&file)?;
@@ -228,7 +229,7 @@ fn tests(run: &Run<'_>) -> Result<Ended> {
 
 fn doctests(run: &Run<'_>) -> Result<Ended> {
     let kept = process::show_and_keep(&mut runners::doctests(run.root))?;
-    match runners::count(&kept.text) {
+    match runners::count_cargo(&kept.text) {
         Some(counts) => Ok(Ended::Counted(counts, kept.ok)),
         None => bail!("the examples told no result"),
     }

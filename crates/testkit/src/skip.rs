@@ -23,7 +23,10 @@ const VARIABLE: &str = "PORTCULLIS_SKIPS";
 /// }
 /// ```
 #[expect(clippy::print_stdout, reason = "the line is for the person who runs the test")]
-#[expect(clippy::disallowed_methods, reason = "the runner of the tests speaks through the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runner of the tests speaks through the environment"
+)]
 pub fn skip(reason: &str) {
     let reason = one_line(reason);
     println!("portcullis-skip: {reason}");
@@ -46,7 +49,10 @@ fn binary() -> String {
 }
 
 /// The running test: the test harness names its threads so.
-#[expect(clippy::disallowed_methods, reason = "nextest tells the test's name through the environment")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nextest tells the test's name through the environment"
+)]
 fn test() -> String {
     let named = env::var("NEXTEST_TEST_NAME").ok();
     named.unwrap_or_else(|| one_line(thread::current().name().unwrap_or("unnamed")))

@@ -101,7 +101,7 @@ pub(super) fn try_build(
         "--profile",
         "ci",
         "--message-format",
-        "json",
+        "json-render-diagnostics",
     ]);
     if packages.is_empty() {
         command.arg("--workspace");
@@ -234,10 +234,12 @@ impl Found<'_> {
             }
             thread::sleep(Duration::from_millis(10));
         };
-        let group = format!("-{}", child.id());
-        // What is left of the group would hold the pipe open.
-        process::works(Command::new("kill").args(["-KILL", "--", &group]));
+        // What is left of the group would hold the pipe open. The shell's own `kill`, since not every machine has the
+        // program.
+        let kill_group = format!("kill -KILL -- -{}", child.id());
+        process::works(Command::new("sh").args(["-c", &kill_group]));
         let Some(status) = status else {
+            child.kill()?;
             child.wait()?;
             return Ok(Ended::TimedOut);
         };
