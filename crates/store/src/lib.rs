@@ -1,1 +1,4 @@
 //! In-memory and SQLite stores behind the store port.
+#![forbid(unsafe_code)]
+
+pub mod sqlite;
