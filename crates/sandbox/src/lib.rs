@@ -17,4 +17,6 @@
 //! This crate knows nothing of the gate, of policies, tools, runs or the record: it says what the operating system
 //! enforces, and refuses when it enforces less than is asked. Linux only.
 
+pub mod child;
 pub mod confined;
+pub mod identity;

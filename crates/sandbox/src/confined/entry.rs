@@ -85,13 +85,7 @@ impl Stat {
     pub(super) fn of(raw: &RawStat) -> Self {
         let kind = Kind::of(raw.st_mode);
         let size = if kind == Kind::File { u64::try_from(raw.st_size).unwrap_or(0) } else { 0 };
-        Self {
-            kind,
-            size,
-            links: links(raw),
-            mode: raw.st_mode & 0o7777,
-            modified: raw.st_mtime,
-        }
+        Self { kind, size, links: links(raw), mode: raw.st_mode & 0o7777, modified: raw.st_mtime }
     }
 }
 

@@ -143,6 +143,7 @@ fn rename_flagged(
 /// Keeps other replacements and removals of ours, in this process or another, out of this directory until the
 /// handle is closed. It is advice, so that our own writers never see each other half-way; against everybody else
 /// the checks after the swap count.
+#[expect(clippy::disallowed_methods, reason = "flock has no deadline of its own")]
 pub(super) fn lock(dir: &OwnedFd) -> Result<(), Fault> {
     let end = Instant::now() + LOCK_WAIT;
     loop {

@@ -51,7 +51,7 @@ fn read_gives_the_bytes_up_to_the_cap() {
     fs::write(b.inside.join("f"), [0, 159, 146, 150, 10]).unwrap();
     fs::write(b.inside.join("empty"), "").unwrap();
     assert_eq!(b.root.read(&p("f"), 5).unwrap(), [0, 159, 146, 150, 10]);
-    assert_eq!(b.root.read(&p("empty"), 0).unwrap(), []);
+    assert!(b.root.read(&p("empty"), 0).unwrap().is_empty());
     assert_eq!(fault(b.root.read(&p("f"), 4)), Fault::TooLarge { size: 5, cap: 4 });
     assert_eq!(fault(b.root.read(&p("none"), 4)), Fault::NotFound);
     assert_eq!(fault(b.root.read(&p("f/x"), 4)), Fault::NotDirectory);

@@ -5,12 +5,17 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "tests"
 )]
 
+mod agents;
 mod bench_dir;
+mod child_bounds;
+mod child_life;
 mod file_hostile;
 mod file_owner;
 mod file_races;
 mod file_verbs;
+mod identity;
 mod overlap;

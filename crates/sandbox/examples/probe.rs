@@ -1,0 +1,166 @@
+//! A hostile agent for tests: tries what it is told to, and prints for each whether it worked.
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a test program")]
+
+use std::fmt::Display;
+use std::io::{self, BufRead as _, Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getpid, getppid, getsid, kill_process, setsid};
+
+fn main() {
+    for arg in std::env::args().skip(1) {
+        let (verb, on) = arg.split_once(':').unwrap_or((&arg, ""));
+        let outcome = attempt(verb, on);
+        let text = match &outcome {
+            Ok(found) => format!("{verb} ok {found}"),
+            Err(error) => format!("{verb} {:?}", error.kind()),
+        };
+        println!("{}", text.trim_end());
+        let _ = io::stdout().flush();
+    }
+}
+
+fn attempt(verb: &str, on: &str) -> io::Result<Box<dyn Display>> {
+    Ok(match verb {
+        "read" => {
+            let mut bytes = Vec::new();
+            std::fs::File::open(on)?.take(100).read_to_end(&mut bytes)?;
+            Box::new("")
+        }
+        "list" => Box::new(std::fs::read_dir(on)?.count()),
+        "write" => {
+            std::fs::write(on, "x")?;
+            Box::new("")
+        }
+        "truncate" => {
+            rustix::fs::ftruncate(rustix::fs::open(on, rustix::fs::OFlags::WRONLY, 0.into())?, 0)?;
+            Box::new("")
+        }
+        "exec" => {
+            Command::new(on).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+            Box::new("")
+        }
+        "tcp" => {
+            TcpStream::connect(("127.0.0.1", number(on)?))?;
+            Box::new("")
+        }
+        "udp" => {
+            UdpSocket::bind(("127.0.0.1", 0))?;
+            Box::new("")
+        }
+        "unix" => {
+            UnixStream::connect(on)?;
+            Box::new("")
+        }
+        "pair" => {
+            UnixStream::pair()?;
+            Box::new("")
+        }
+        "signal" => {
+            kill_process(pid(on)?, Signal::CONT)?;
+            Box::new("")
+        }
+        "trace" => {
+            trace(pid(on)?)?;
+            Box::new("")
+        }
+        "mount" => {
+            let done = Command::new("/bin/mount")
+                .args(["-t", "tmpfs", "x", on])
+                .stderr(Stdio::null())
+                .status()?;
+            if done.success() {
+                Box::new("")
+            } else {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+        }
+        "env" => Box::new(
+            std::env::vars().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+        ),
+        "cwd" => Box::new(std::env::current_dir()?.display().to_string()),
+        "leads" => Box::new(getsid(None)? == getpid()),
+        "umask" => Box::new(rustix::process::umask(0o077.into()).as_raw_mode()),
+        "nnp" => Box::new(rustix::thread::no_new_privs()?),
+        "caps" => Box::new(rustix::thread::capabilities(None)?.permitted.bits()),
+        "fds" => Box::new(descriptors()),
+        "echo" => {
+            let mut line = String::new();
+            io::stdin().lock().read_line(&mut line)?;
+            Box::new(line.trim().to_owned())
+        }
+        // Leaves a descendant with the same session, and one with its own, and prints their numbers.
+        "family" => {
+            let same = Command::new("sleep").arg("1000").stdout(Stdio::null()).spawn()?.id();
+            let own = Command::new(std::env::current_exe()?)
+                .arg("away")
+                .stdout(Stdio::null())
+                .spawn()?
+                .id();
+            Box::new(format!("{same} {own}"))
+        }
+        "away" => {
+            setsid()?;
+            sleep()
+        }
+        "sleep" => sleep(),
+        "parent" => Box::new(getppid().map_or(0, |p| p.as_raw_nonzero().get())),
+        // Becomes a program for which the kernel has no Landlock.
+        "without-landlock" => {
+            refuse_landlock()?;
+            let mut words = on.split_whitespace();
+            return Err(Command::new(words.next().unwrap_or_default()).args(words).exec());
+        }
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    })
+}
+
+fn sleep() -> ! {
+    loop {
+        std::thread::sleep(Duration::from_secs(1000));
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> io::Result<T> {
+    text.parse().map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn pid(text: &str) -> io::Result<Pid> {
+    Pid::from_raw(number(text)?).ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+#[allow(unsafe_code, reason = "a test program")]
+fn descriptors() -> usize {
+    // SAFETY: only asks for the flags of a number, which may be no descriptor.
+    (0..4096).filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0).count()
+}
+
+#[allow(unsafe_code, reason = "a test program")]
+fn trace(pid: Pid) -> io::Result<()> {
+    // SAFETY: attaching passes no memory.
+    let result = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid.as_raw_nonzero().get(), 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[allow(unsafe_code, reason = "a test program")]
+fn refuse_landlock() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap_or(u32::MAX);
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        step(0x20, 0, 0, 0),
+        step(0x15, 0, 1, call),
+        step(0x06, 0, 0, 0x0005_0000 | libc::ENOSYS.unsigned_abs()),
+        step(0x06, 0, 0, 0x7fff_0000),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the filter lives until the call returns.
+    let result = unsafe {
+        libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

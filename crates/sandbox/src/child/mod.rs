@@ -1,0 +1,33 @@
+//! An external agent's process, confined.
+//!
+//! [`spawn`] starts our own binary again with a hidden first argument. That small process ([`run_if_child`]) gives
+//! up its rights, checks that they are gone, reports over a socket, and becomes the agent's program. The parent
+//! never forks: its size and threads do not matter, and its own rights stay as they are.
+//!
+//! What is enforced on a confined child: its own session; death with the parent; no new privileges, no
+//! capabilities; no descriptors but the three standard ones; only the environment that was named; and, by
+//! Landlock, an allow list of files: system folders and the program's own folder to read and execute, a scratch
+//! folder to write. Signals and tracing reach only its own descendants (Linux 6.12; older kernels stop only
+//! tracing), and no sockets of any family can be made unless [`Network::Open`].
+//!
+//! What is not: CPU, memory and number of processes are unlimited here; names, sizes and times of files outside can
+//! be looked up (Landlock guards opening, not looking); a descendant of the agent that leaves its session and
+//! outlives its own parent is not found by [`AgentChild::kill`], and goes on, confined; the same holds for
+//! descendants when the parent is killed.
+
+mod allow;
+mod error;
+mod helper;
+mod landlock;
+mod program;
+mod running;
+mod seccomp;
+mod spawn;
+mod spec;
+mod wire;
+
+pub use error::{SpawnError, Stage};
+pub use helper::run_if_child;
+pub use running::AgentChild;
+pub use spawn::spawn;
+pub use spec::{AgentSpec, Confinement, DEFAULT_PATH, Network};

@@ -1,0 +1,159 @@
+//! The parent's side: decide what is allowed, start the helper, hear what it enforced.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, OnceLock, mpsc};
+use std::time::Duration;
+
+use super::helper::ARGUMENT;
+use super::running::AgentChild;
+use super::wire::{Orders, Report, send_stdin};
+use super::{AgentSpec, Confinement, SpawnError, Stage, allow, program};
+
+/// How long the helper may take for each message. It needs about a millisecond.
+const HELPER_WAIT: Duration = Duration::from_secs(30);
+
+/// Starts the program, confined as the spec says, by way of `helper_exe`: a program whose `main` calls
+/// [`run_if_child`](super::run_if_child) first, which is our own. It is one of the forbidden paths by itself.
+///
+/// Returns when the program has started, with what the child found enforced on itself.
+///
+/// # Errors
+/// Every error means that nothing of the program ran.
+pub fn spawn(spec: &AgentSpec, helper_exe: &Path) -> Result<AgentChild, SpawnError> {
+    let orders = orders(spec, helper_exe)?;
+    let (mut socket, theirs) = UnixStream::pair().map_err(SpawnError::Helper)?;
+    socket.set_read_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
+    socket.set_write_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
+    let (agent_stdin, stdin) = io::pipe().map_err(SpawnError::Helper)?;
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where the helper is started")]
+    let mut command = Command::new(helper_exe);
+    command
+        .arg(ARGUMENT)
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = start(command).map_err(SpawnError::Helper)?;
+    let stdin = ChildStdin::from(OwnedFd::from(stdin));
+    match hand_over(&mut socket, agent_stdin.as_fd(), &orders) {
+        Ok(confinement) => Ok(AgentChild::new(child, stdin, confinement)),
+        Err(error) => {
+            // It is either gone or not to be trusted to go.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+fn orders(spec: &AgentSpec, helper_exe: &Path) -> Result<Orders, SpawnError> {
+    check_arguments(spec)?;
+    let found = program::resolve(&spec.program, &spec.search_path)
+        .ok_or_else(|| SpawnError::ProgramNotFound { program: PathBuf::from(&spec.program) })?;
+    if !program::has_known_form(&found.path) {
+        return Err(SpawnError::Exec { program: found.path, errno: libc::ENOEXEC });
+    }
+    let scratch = std::fs::canonicalize(&spec.scratch)
+        .ok()
+        .filter(|path| path.is_dir())
+        .ok_or_else(|| SpawnError::Scratch { scratch: spec.scratch.clone(), forbidden: None })?;
+    let (mut rules, mut forbidden) = (Vec::new(), Vec::new());
+    if spec.confined {
+        let mut paths = spec.forbidden.clone();
+        paths.push(helper_exe.to_owned());
+        let cut = allow::forbidden(&paths)?;
+        rules = allow::rules(spec, &found, &scratch, &cut)?;
+        forbidden = cut.into_iter().map(|one| one.path).collect();
+    }
+    Ok(Orders {
+        parent: std::process::id(),
+        confined: spec.confined,
+        network: spec.network,
+        program: found.path,
+        args: spec.args.clone(),
+        env: spec.env.clone(),
+        scratch,
+        rules,
+        forbidden,
+    })
+}
+
+fn check_arguments(spec: &AgentSpec) -> Result<(), SpawnError> {
+    let clean = |text: &OsStr| !text.as_bytes().contains(&0);
+    let name = |text: &OsStr| !text.is_empty() && !text.as_bytes().contains(&b'=') && clean(text);
+    let good = clean(&spec.program)
+        && spec.args.iter().all(|arg| clean(arg))
+        && spec.env.iter().all(|(key, value)| name(key) && clean(value));
+    if good { Ok(()) } else { Err(SpawnError::Arguments) }
+}
+
+fn hand_over(
+    socket: &mut UnixStream,
+    stdin: std::os::fd::BorrowedFd<'_>,
+    orders: &Orders,
+) -> Result<Confinement, SpawnError> {
+    send_stdin(socket, stdin).and_then(|()| orders.send(socket)).map_err(SpawnError::Helper)?;
+    let confinement = match receive(socket)? {
+        Some(Report::Confined(confinement)) => confinement,
+        Some(Report::Failed(stage, errno)) => return Err(failure(stage, errno, orders)),
+        None => return Err(SpawnError::Helper(io::ErrorKind::UnexpectedEof.into())),
+    };
+    // The socket closes when the program starts; a second message says why it did not.
+    match receive(socket)? {
+        None => Ok(confinement),
+        Some(Report::Failed(stage, errno)) => Err(failure(stage, errno, orders)),
+        Some(Report::Confined(_)) => Err(SpawnError::Helper(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+fn receive(socket: &mut UnixStream) -> Result<Option<Report>, SpawnError> {
+    Report::receive(socket).map_err(SpawnError::Helper)
+}
+
+fn failure(stage: Stage, errno: i32, orders: &Orders) -> SpawnError {
+    match stage {
+        Stage::Exec if errno == libc::E2BIG => SpawnError::Arguments,
+        Stage::Exec => SpawnError::Exec { program: orders.program.clone(), errno },
+        _ => SpawnError::NotEnforced { stage, errno },
+    }
+}
+
+type Job = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// Starts the helper from a thread that lives as long as this process: Linux kills a child with the *thread* that
+/// started it, and callers' threads come and go.
+fn start(command: Command) -> io::Result<Child> {
+    static STARTER: OnceLock<Mutex<mpsc::Sender<Job>>> = OnceLock::new();
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let starter = match STARTER.get() {
+        Some(starter) => starter,
+        None => {
+            let starter = starter_thread()?;
+            // Another caller may have been faster; this one's thread then ends by itself, having started nothing.
+            STARTER.get_or_init(|| Mutex::new(starter))
+        }
+    };
+    let (reply, answer) = mpsc::channel();
+    starter.lock().map_err(|_| gone())?.send((command, reply)).map_err(|_| gone())?;
+    answer.recv().map_err(|_| gone())?
+}
+
+fn starter_thread() -> io::Result<mpsc::Sender<Job>> {
+    let (jobs, queue) = mpsc::channel::<Job>();
+    std::thread::Builder::new().name("portcullis-start".into()).spawn(move || {
+        for (mut command, reply) in queue {
+            if let Err(mpsc::SendError(Ok(mut orphan))) = reply.send(command.spawn()) {
+                let _ = orphan.kill();
+                let _ = orphan.wait();
+            }
+        }
+    })?;
+    Ok(jobs)
+}

@@ -1,0 +1,163 @@
+//! How an agent's process starts, what it inherits, and how it ends.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::agents::{Field, alive, ends, example, lines, start};
+
+#[test]
+fn only_the_named_environment_arrives() {
+    let f = Field::new();
+    let mut spec = f.spec(&["env"]);
+    assert_eq!(lines(&spec), ["env ok"]);
+    spec.env = vec![("ONE".into(), "1".into()), ("TWO".into(), "a b".into())];
+    assert_eq!(lines(&spec), ["env ok ONE=1 TWO=a b"]);
+    let control = Command::new(&f.probe).arg("env").output().unwrap();
+    assert!(control.stdout.len() > 20, "control: this process has an environment");
+}
+
+#[test]
+fn the_child_has_its_own_session_folder_mask_and_no_way_up() {
+    let f = Field::new();
+    let attempts = ["leads", "cwd", "umask", "nnp", "parent"];
+    let expected = [
+        "leads ok true".to_owned(),
+        format!("cwd ok {}", f.scratch.display()),
+        format!("umask ok {}", 0o077),
+        "nnp ok true".to_owned(),
+        format!("parent ok {}", std::process::id()),
+    ];
+    let mut spec = f.spec(&attempts);
+    assert_eq!(lines(&spec), expected);
+    spec.confined = false;
+    assert_eq!(lines(&spec), expected);
+    let control = Command::new(&f.probe).args(["leads", "nnp"]).output().unwrap();
+    assert_eq!(String::from_utf8(control.stdout).unwrap(), "leads ok false\nnnp ok false\n");
+}
+
+#[test]
+fn no_descriptor_but_the_three_arrives() {
+    let f = Field::new();
+    // One that every child inherits, since it lacks the flag that closes it.
+    let key = std::fs::File::open(&f.key).unwrap();
+    let leak = rustix::io::dup(&key).unwrap();
+    let control = Command::new(&f.probe).arg("fds").stdin(Stdio::null()).output().unwrap();
+    assert_ne!(String::from_utf8(control.stdout).unwrap(), "fds ok 3\n", "control: it does leak");
+    let mut spec = f.spec(&["fds"]);
+    assert_eq!(lines(&spec), ["fds ok 3"]);
+    spec.confined = false;
+    assert_eq!(lines(&spec), ["fds ok 3"]);
+    drop(leak);
+}
+
+#[test]
+fn the_streams_are_the_agents_own() {
+    let f = Field::new();
+    let mut agent = start(&f.spec(&["echo", "echo"])).unwrap();
+    let mut stdin = agent.stdin.take().unwrap();
+    let mut stdout = BufReader::new(agent.stdout.take().unwrap());
+    for word in ["one", "two"] {
+        writeln!(stdin, "{word}").unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("echo ok {word}\n"));
+    }
+    assert_eq!(stdout.read(&mut [0; 8]).unwrap(), 0);
+    assert!(agent.wait().unwrap().success());
+    assert!(agent.try_wait().unwrap().unwrap().success());
+}
+
+#[test]
+fn waiting_is_bounded_and_killing_ends_it() {
+    let f = Field::new();
+    let mut agent = start(&f.spec(&["sleep"])).unwrap();
+    assert_eq!(agent.wait_timeout(Duration::from_millis(50)).unwrap(), None);
+    assert_eq!(agent.try_wait().unwrap(), None);
+    agent.kill();
+    let status = agent.wait_timeout(Duration::from_secs(10)).unwrap().unwrap();
+    assert!(!status.success());
+    agent.kill();
+}
+
+#[test]
+fn the_end_of_an_agent_is_the_end_of_its_family() {
+    for how in ["kill", "drop", "exit"] {
+        let f = Field::new();
+        let attempts: &[&str] =
+            if how == "exit" { &["family", "echo"] } else { &["family", "sleep"] };
+        let mut agent = start(&f.spec(attempts)).unwrap();
+        let mut stdout = BufReader::new(agent.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let family: Vec<u32> =
+            line.split(' ').filter_map(|word| word.trim().parse().ok()).collect();
+        assert_eq!(family.len(), 2, "{line}");
+        assert!(family.iter().all(|pid| alive(*pid)), "control");
+        match how {
+            "kill" => {
+                agent.kill();
+                agent.wait().unwrap();
+            }
+            "drop" => drop(agent),
+            _ => {
+                // It ends by itself. The one in its session goes; the one that left it lost its parent just then,
+                // which is the stated limit.
+                drop(agent.stdin.take());
+                agent.wait().unwrap();
+                assert!(ends(family[0]), "{how}");
+                let _ = Command::new("kill").arg("-9").arg(family[1].to_string()).status();
+                continue;
+            }
+        }
+        assert!(family.iter().all(|pid| ends(*pid)), "{how}");
+    }
+}
+
+#[test]
+fn an_agent_dies_with_its_parent() {
+    let f = Field::new();
+    let mut parent = Command::new(example("confine"))
+        .arg("--scratch")
+        .arg(&f.scratch)
+        .arg("--")
+        .arg(&f.probe)
+        .arg("sleep")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let agent: u32 = line.split(' ').next().unwrap().parse().unwrap();
+    assert!(alive(agent));
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    assert!(ends(agent), "it outlived its parent");
+}
+
+#[test]
+fn an_agent_outlives_the_thread_that_started_it() {
+    let f = Field::new();
+    let mut agent = std::thread::scope(|scope| {
+        scope.spawn(|| start(&f.spec(&["sleep"])).unwrap()).join().unwrap()
+    });
+    assert_eq!(
+        agent.wait_timeout(Duration::from_millis(200)).unwrap(),
+        None,
+        "it died with a thread"
+    );
+    agent.kill();
+    assert!(!agent.wait().unwrap().success());
+}
+
+#[test]
+fn many_start_at_once() {
+    let f = Field::new();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                assert_eq!(lines(&f.spec(&["fds", "leads"])), ["fds ok 3", "leads ok true"])
+            });
+        }
+    });
+}
