@@ -10,8 +10,9 @@
 //!   decimal that a double holds exactly; nothing is rounded;
 //! - an embedded [`Value`] keeps numbers that no machine type holds, exactly.
 //!
-//! One leniency is serde's: inside internally tagged, untagged and flattened types it buffers, and
-//! from that buffer it also reads a struct out of an array of the right length.
+//! Two leniencies are serde's own, since it buffers inside internally tagged, untagged and flattened
+//! types: from that buffer it also reads a struct out of an array of the right length, and it lets
+//! unknown fields stand beside a unit variant with an internal tag (`Bye {}` refuses them).
 
 mod de;
 mod embed;

@@ -6,10 +6,13 @@
 
 mod budget;
 mod defaults;
+mod graph;
+mod plain;
 
 use crate::limits::Limits;
 use crate::sanitize;
 use crate::value::Value;
+use jsonschema::{Draft, PatternOptions, Validator};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,7 +26,7 @@ const MAX_COUNTED: usize = 1_000;
 const MAX_PATH: usize = 256;
 
 /// The memory in bytes that one compiled pattern may take.
-const MAX_PATTERN: usize = 1 << 20;
+const MAX_PATTERN: usize = 512 * 1024;
 
 /// Why a schema is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +46,9 @@ pub enum SchemaError {
     /// Neither an object nor a boolean where a schema has to stand.
     #[error("a schema is an object or a boolean")]
     Shape,
+    /// More than 64 regular expressions.
+    #[error("schema has more than {} patterns", budget::MAX_PATTERNS)]
+    TooManyPatterns,
     /// A number that no machine type holds exactly.
     #[error("schema holds a number that cannot be held exactly")]
     Number,
@@ -132,11 +138,38 @@ impl fmt::Display for Violations {
 
 impl std::error::Error for Violations {}
 
+/// The dialect that a schema names: 2020-12 where it names none.
+fn draft(schema: &Value) -> Result<Draft, SchemaError> {
+    let Some(name) = schema.get("$schema") else { return Ok(Draft::Draft202012) };
+    let name = name.as_str().ok_or(SchemaError::Dialect)?;
+    let path = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://"));
+    match path.map(|path| path.strip_suffix('#').unwrap_or(path)) {
+        Some("json-schema.org/draft-04/schema") => Ok(Draft::Draft4),
+        Some("json-schema.org/draft-06/schema") => Ok(Draft::Draft6),
+        Some("json-schema.org/draft-07/schema") => Ok(Draft::Draft7),
+        Some("json-schema.org/draft/2019-09/schema") => Ok(Draft::Draft201909),
+        Some("json-schema.org/draft/2020-12/schema") => Ok(Draft::Draft202012),
+        _ => Err(SchemaError::Dialect),
+    }
+}
+
+fn build(schema: &serde_json::Value, draft: Draft) -> Option<Validator> {
+    let patterns = PatternOptions::regex().size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN);
+    jsonschema::options()
+        .with_draft(draft)
+        .offline()
+        .with_pattern_options(patterns)
+        // It would put text from an instance through another parser than ours.
+        .without_content_media_type_support("application/json")
+        .build(schema)
+        .ok()
+}
+
 /// A compiled schema.
 #[derive(Debug)]
 pub struct Schema {
     source: Value,
-    validator: jsonschema::Validator,
+    validator: Validator,
 }
 
 impl Schema {
@@ -149,12 +182,18 @@ impl Schema {
     /// A schema beyond the budgets, with references outside itself, or not valid.
     pub fn compile(source: &Value) -> Result<Self, SchemaError> {
         budget::admit(source)?;
-        let plain = budget::plain(source).ok_or(SchemaError::Number)?;
-        let patterns =
-            jsonschema::PatternOptions::regex().size_limit(MAX_PATTERN).dfa_size_limit(MAX_PATTERN);
-        let built = catch_unwind(|| {
-            jsonschema::options().offline().with_pattern_options(patterns).build(&plain).ok()
-        });
+        let draft = draft(source)?;
+        let mut plain = plain::plain(source).ok_or(SchemaError::Number)?;
+        if let Some(root) = plain.as_object_mut() {
+            // All references are local by now, so a name of its own could only mislead, as by
+            // claiming to be a dialect's own document.
+            for keyword in ["$schema", "$id", "id"] {
+                if root.get(keyword).is_some_and(serde_json::Value::is_string) {
+                    root.remove(keyword);
+                }
+            }
+        }
+        let built = catch_unwind(|| build(&plain, draft));
         let validator = built.map_err(|_| SchemaError::Panicked)?.ok_or(SchemaError::Invalid)?;
         Ok(Self { source: source.clone(), validator })
     }
@@ -175,8 +214,8 @@ impl Schema {
         if instance.depth() > Limits::ENVELOPE.max_depth {
             return Err(Violations::one(Violation::own("", "depth")));
         }
-        let Some(plain) = budget::plain(instance) else {
-            let path = budget::inexact_path(instance).unwrap_or_default();
+        let Some(plain) = plain::plain(instance) else {
+            let path = plain::inexact_path(instance).unwrap_or_default();
             return Err(Violations::one(Violation::own(&path, "number")));
         };
         let checked = catch_unwind(AssertUnwindSafe(|| self.violations(&plain)));
