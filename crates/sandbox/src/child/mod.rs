@@ -8,12 +8,14 @@
 //! capabilities; no descriptors but the three standard ones; only the environment that was named; and, by
 //! Landlock, an allow list of files: system folders and the program's own folder to read and execute, a scratch
 //! folder to write. Signals and tracing reach only its own descendants (Linux 6.12; older kernels stop only
-//! tracing), and no sockets of any family can be made unless [`Network::Open`].
+//! tracing), and no sockets of any family can be made unless [`Network::Open`]. Permissions, owners and attributes
+//! of files cannot be changed, in the scratch folder neither: Landlock cannot tell them apart there.
 //!
-//! What is not: CPU, memory and number of processes are unlimited here; names, sizes and times of files outside can
-//! be looked up (Landlock guards opening, not looking); a descendant of the agent that leaves its session and
-//! outlives its own parent is not found by [`AgentChild::kill`], and goes on, confined; the same holds for
-//! descendants when the parent is killed.
+//! What is not: CPU, memory and number of processes are unlimited here. Sizes and times of files outside can be
+//! looked up by name, and times be set (Landlock guards opening, not looking). A bind mount or hard link that makes
+//! a forbidden file appear beneath an allowed folder is not searched for. A descendant of the agent that leaves its
+//! session and outlives its own parent is not found by [`AgentChild::kill`], and goes on, confined; the same holds
+//! for descendants when the parent is killed.
 
 mod allow;
 mod error;

@@ -1,9 +1,10 @@
 //! A small system call filter: what Landlock does not cover.
 //!
-//! Landlock (before its ninth version) lets a process connect to any local socket by file name, which on many
-//! machines is the way to a container engine or a message bus; it does not cover UDP; and neither the kernel's
-//! keyrings nor asynchronous submission queues. So making sockets is refused here by family, and a few calls
-//! altogether. A filter can only take away.
+//! Landlock guards opening files. It does not guard changing the permissions, owner or attributes of a file that
+//! belongs to the same user, wherever it lies; nor (before its ninth version) connecting to a local socket by file
+//! name, which on many machines is the way to a container engine or a message bus; nor UDP, keyrings, System V
+//! memory, submission queues; nor changing the limits of the user's other processes. So making sockets is refused
+//! here by family, and these calls altogether. A filter can only take away.
 
 use rustix::io::Errno;
 
@@ -16,14 +17,23 @@ const ARCH: u32 = 0xC000_00B7;
 #[cfg(target_arch = "riscv64")]
 const ARCH: u32 = 0xC000_00F3;
 
-/// Calls that an agent's program does not need: they reach other processes, keyrings and kernel objects.
-const REFUSED: [libc::c_long; 24] = [
+/// Calls that an agent's program does not need: they reach other processes, keyrings and kernel objects, or
+/// change what a file may be used for.
+const REFUSED: [libc::c_long; 47] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setattr,
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -42,7 +52,37 @@ const REFUSED: [libc::c_long; 24] = [
     libc::SYS_fsopen,
     libc::SYS_shmget,
     libc::SYS_shmat,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_mq_open,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    libc::SYS_inotify_add_watch,
 ];
+
+/// The same by calls that are newer than the bindings; new calls have one number on all machines.
+const REFUSED_NEW: [libc::c_long; 3] = [SETXATTRAT, REMOVEXATTRAT, FILE_SETATTR];
+const SETXATTRAT: libc::c_long = 463;
+const REMOVEXATTRAT: libc::c_long = 466;
+const FILE_SETATTR: libc::c_long = 469;
+
+/// And by calls that only older machines have.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_OLD: [libc::c_long; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_OLD: [libc::c_long; 0] = [];
+
+/// Calls whose first argument is a process and must be 0, the caller itself.
+const ONLY_ITSELF: [libc::c_long; 2] = [libc::SYS_prlimit64, libc::SYS_sched_setaffinity];
 
 /// Socket families that [`Network::Open`] leaves.
 const OPEN_FAMILIES: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -96,8 +136,15 @@ fn program(network: Network) -> Vec<libc::sock_filter> {
         jump(JUMP_GREATER_EQUAL, X32, 0, 1),
         refuse(libc::ENOSYS),
     ];
-    for call in REFUSED {
-        out.push(jump(JUMP_EQUAL, number(call), 0, 1));
+    for call in REFUSED.iter().chain(&REFUSED_NEW).chain(&REFUSED_OLD) {
+        out.push(jump(JUMP_EQUAL, number(*call), 0, 1));
+        out.push(refuse(libc::EPERM));
+    }
+    for call in ONLY_ITSELF {
+        out.push(jump(JUMP_EQUAL, number(call), 0, 4));
+        out.push(step(LOAD, FIRST_ARGUMENT));
+        out.push(jump(JUMP_EQUAL, 0, 0, 1));
+        out.push(step(RET, ALLOW));
         out.push(refuse(libc::EPERM));
     }
     // Everything that makes no socket is allowed; for a socket, the family decides.
@@ -167,7 +214,11 @@ mod tests {
             for call in [libc::SYS_read, libc::SYS_socketpair, libc::SYS_execve, libc::SYS_clone] {
                 assert_eq!(answer(network, ARCH, number(call), 0), ALLOW);
             }
-            for call in REFUSED {
+            for call in ONLY_ITSELF {
+                assert_eq!(answer(network, ARCH, number(call), 0), ALLOW);
+                assert_eq!(answer(network, ARCH, number(call), 7), ERRNO | 1);
+            }
+            for call in REFUSED.into_iter().chain(REFUSED_NEW).chain(REFUSED_OLD) {
                 assert_ne!(number(call), u32::MAX);
                 assert_eq!(answer(network, ARCH, number(call), 0), ERRNO | 1);
             }

@@ -32,6 +32,23 @@ fn files_outside_the_allow_list_are_out_of_reach() {
 }
 
 #[test]
+fn permissions_of_files_of_the_same_user_stay() {
+    // Landlock alone lets this happen, since nothing is opened.
+    let f = Field::new();
+    let attempts = [
+        format!("chmod:{}", f.key.display()),
+        format!("chown:{}", f.key.display()),
+        format!("fchmod:{}", f.probe.display()),
+    ];
+    fs::set_permissions(&f.key, fs::Permissions::from_mode(0o600)).unwrap();
+    let spec = f.spec(&attempts.each_ref().map(String::as_str));
+    lines(&spec);
+    assert_eq!(fs::metadata(&f.key).unwrap().permissions().mode() & 0o777, 0o600);
+    refused_only_when_confined(spec);
+    assert_eq!(fs::metadata(&f.key).unwrap().permissions().mode() & 0o777, 0o644, "control");
+}
+
+#[test]
 fn other_processes_are_out_of_reach() {
     let f = Field::new();
     let bystander = Bystander::new();
@@ -39,6 +56,7 @@ fn other_processes_are_out_of_reach() {
     let attempts = [
         format!("signal:{pid}"),
         format!("trace:{pid}"),
+        format!("limit:{pid}"),
         format!("read:/proc/{pid}/environ"),
         format!("read:/proc/{pid}/root/etc/passwd"),
         format!("read:/proc/{}/environ", std::process::id()),
