@@ -1,0 +1,1 @@
+//! The example agents of the repository.
