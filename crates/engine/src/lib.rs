@@ -1,1 +1,51 @@
-//! The gate, the driver, leases, limits and recovery.
+//! The gate: the only passage from a proposal to an effect, and the driver, a gate with an agent.
+//!
+//! A [`Gate`] creates a run or goes on with one and hands out a [`HeldRun`]. A host that keeps its own loop
+//! calls [`HeldRun::step`], [`HeldRun::propose`] and [`HeldRun::execute`]; [`Driving`] does the same with an
+//! agent. What people do beside a run stands in [`operator`].
+//!
+//! Per step there are two synced appends and one that is only written: the raw proposal; verdict, use of a
+//! grant and intent; outcome and the next step. The effect runs between the last two, in a task of its own.
+//!
+//! ```
+//! use portcullis_engine::Tools;
+//!
+//! // The advertised set is the callable set; this gate can reach nothing.
+//! let tools = Tools::register(Vec::new())?;
+//! # Ok::<(), portcullis_engine::RegisterError>(())
+//! ```
+//!
+//! It knows nothing of SQLite, HTTP, MCP, files, processes or providers, and names no async runtime.
+
+#![forbid(unsafe_code)]
+
+mod driver;
+mod error;
+mod gate;
+mod held;
+pub mod operator;
+mod parts;
+mod tools;
+
+mod admit;
+mod compose;
+mod core;
+mod effect;
+mod grant;
+mod judge;
+mod late;
+mod observe;
+mod owned;
+mod step;
+mod sweep;
+mod take;
+mod view;
+
+pub use crate::core::Progress;
+pub use driver::{Driven, Driving};
+pub use error::{ApprovalFault, GateError, RegisterError};
+pub use gate::{Attached, Gate};
+pub use held::HeldRun;
+pub use parts::{Parts, Reconcile, Reconciled, Timing};
+pub use take::Task;
+pub use tools::Tools;

@@ -1,0 +1,128 @@
+//! The driver: a gate with an agent. A plain loop over what can be done next.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use portcullis_domain::content::Content;
+use portcullis_domain::event::{Body, RunFinished};
+use portcullis_domain::id::QuestionId;
+use portcullis_domain::ports::{Agent, AgentFailure, StoreError};
+use portcullis_domain::run::EndReason;
+
+use crate::admit::Echo;
+use crate::core::{Batch, Core, Progress};
+use crate::error::GateError;
+use crate::held::{HeldRun, release};
+
+/// Where a driven run came to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    /// A person is asked.
+    Waiting(QuestionId),
+    /// The run ended.
+    Ended(EndReason),
+    /// The driver was told to stop; the run can be taken up again.
+    Stopped,
+}
+
+/// A run that is being driven in a task of its own. Dropping it tells the driver to stop at the next record.
+#[must_use = "dropping it stops the run"]
+pub struct Driving {
+    done: oneshot::Receiver<Result<Driven, GateError>>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Driving {
+    /// Drives `held` with `agent` until a person is asked or the run ends.
+    ///
+    /// # Errors
+    /// [`GateError::Executor`] when no task can be started.
+    pub async fn start(held: HeldRun, agent: Box<dyn Agent>) -> Result<Self, GateError> {
+        let core = held.into_core().await?;
+        let spawn = Arc::clone(&core.parts.spawn);
+        let (finished, done) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let task = async move {
+            let driven = AssertUnwindSafe(drive(core, agent, stopped)).catch_unwind().await;
+            let _ = finished.send(driven.unwrap_or(Err(GateError::Bug("the driver panicked"))));
+        };
+        spawn.spawn(Box::pin(task)).map_err(|_| GateError::Executor)?;
+        Ok(Self { done, stop: Some(stop) })
+    }
+
+    /// Tells the driver to stop at the next record. A call that was started is recorded first.
+    pub fn stop(&mut self) {
+        self.stop.take();
+    }
+
+    /// Waits until the run rests. Can be called again after it was dropped half way.
+    ///
+    /// # Errors
+    /// What stopped the driver.
+    pub async fn finished(&mut self) -> Result<Driven, GateError> {
+        (&mut self.done).await.unwrap_or(Err(GateError::Executor))
+    }
+}
+
+async fn drive(
+    mut core: Box<Core>,
+    mut agent: Box<dyn Agent>,
+    mut stopped: oneshot::Receiver<()>,
+) -> Result<Driven, GateError> {
+    let driven = turns(&mut core, agent.as_mut(), &mut stopped).await;
+    if !matches!(driven, Err(GateError::Store(StoreError::LeaseLost))) {
+        release(&mut core).await;
+    }
+    driven
+}
+
+async fn turns(
+    core: &mut Core,
+    agent: &mut dyn Agent,
+    stopped: &mut oneshot::Receiver<()>,
+) -> Result<Driven, GateError> {
+    let mut fresh = true;
+    let mut progress = core.open_next().await?;
+    loop {
+        progress = match progress {
+            Progress::Waiting(question) => return Ok(Driven::Waiting(question)),
+            Progress::Ended(reason) => return Ok(Driven::Ended(reason)),
+            // The sender is dropped to stop, so that a driver nobody waits for stops too.
+            _ if !matches!(stopped.try_recv(), Ok(None)) => return Ok(Driven::Stopped),
+            Progress::Observed => core.open_next().await?,
+            Progress::Allowed => core.execute().await?,
+            Progress::Open => {
+                let view = core.view(fresh).await?;
+                fresh = false;
+                let request = view.request;
+                match select(agent.propose(view), &mut *stopped).await {
+                    Either::Left((Ok(raw), _)) => {
+                        core.propose(raw, Echo::Required(request)).await?
+                    }
+                    Either::Left((Err(failure), _)) => core.agent_failed(failure).await?,
+                    Either::Right(_) => return Ok(Driven::Stopped),
+                }
+            }
+        };
+    }
+}
+
+impl Core {
+    /// Ends the run because the agent cannot go on.
+    pub(crate) async fn agent_failed(
+        &mut self,
+        failure: AgentFailure,
+    ) -> Result<Progress, GateError> {
+        let note = Content::seal(failure.message.into_bytes(), self.parts.entropy.as_ref());
+        let reason = failure.reason;
+        self.record(move |core| {
+            let body = RunFinished { reason, note: Some(note.reference()), result: None, by: None };
+            let event = core.event(None, Body::RunFinished(body));
+            Ok(Batch { events: vec![event], contents: vec![note.clone()], ..Batch::default() })
+        })
+        .await
+    }
+}

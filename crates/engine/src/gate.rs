@@ -1,0 +1,77 @@
+//! The gate: the only passage from a proposal to an effect.
+
+use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::run::EndReason;
+use portcullis_domain::scope::Scope;
+
+use crate::core::Progress;
+use crate::error::GateError;
+use crate::held::HeldRun;
+use crate::parts::Parts;
+use crate::take::{self, Taken, Task};
+
+/// The gate over one store, one policy and one set of tools.
+#[derive(Clone)]
+pub struct Gate {
+    parts: Parts,
+}
+
+/// What an attempt to go on with a run found.
+pub enum Attached {
+    /// The lease is held here, and this can be done now.
+    Held(HeldRun, Progress),
+    /// A person has to answer first. Nothing was written.
+    Waiting(QuestionId),
+    /// The run has ended.
+    Ended(EndReason),
+}
+
+impl Gate {
+    /// A gate over these parts.
+    #[must_use]
+    pub const fn new(parts: Parts) -> Self {
+        Self { parts }
+    }
+
+    /// The parts, for whoever answers questions beside the gate.
+    #[must_use]
+    pub const fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Creates a run, takes its lease and opens its first step, in one synced append.
+    ///
+    /// # Errors
+    /// [`GateError::Limits`] for a limit that no run can have, or what the store says.
+    pub async fn begin(&self, scope: &Scope, task: Task) -> Result<HeldRun, GateError> {
+        let (parts, scope) = (self.parts.clone(), scope.clone());
+        crate::owned::run(&self.parts.spawn, async move {
+            HeldRun::new(Box::new(take::begin(&parts, &scope, task).await?))
+        })
+        .await
+    }
+
+    /// Goes on with a run where another process stopped.
+    ///
+    /// A granted step is judged again with today's rules and tools. A step whose outcome is not known becomes a
+    /// question, unless its tool only reads.
+    ///
+    /// # Errors
+    /// [`portcullis_domain::ports::StoreError::Leased`] while another driver holds it,
+    /// [`GateError::ToolMissing`] and [`GateError::Approval`] without a change, or what the store says.
+    pub async fn attach(&self, scope: &Scope, run: RunId) -> Result<Attached, GateError> {
+        let (parts, scope) = (self.parts.clone(), scope.clone());
+        crate::owned::run(&self.parts.spawn, async move {
+            Ok(match take::attach(&parts, &scope, run).await? {
+                Taken::Waiting(question) => Attached::Waiting(question),
+                Taken::Ended(reason) => Attached::Ended(reason),
+                Taken::Held(core, progress) => match progress {
+                    Progress::Waiting(question) => Attached::Waiting(question),
+                    Progress::Ended(reason) => Attached::Ended(reason),
+                    progress => Attached::Held(HeldRun::new(core)?, progress),
+                },
+            })
+        })
+        .await
+    }
+}

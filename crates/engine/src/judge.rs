@@ -1,0 +1,50 @@
+//! Asking the policy: whatever goes wrong is a deny.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use portcullis_domain::ports::{Clock, Policy, ProposedCall, ReviewerKeys};
+use portcullis_domain::refusal::Refusal;
+use portcullis_domain::verdict::{Facts, Verdict};
+
+use crate::admit::Call;
+use crate::parts::Parts;
+use crate::tools::Described;
+
+/// The verdict on one call.
+pub(crate) fn judge(parts: &Parts, call: &Call, tool: &Described, facts: &Facts) -> Verdict {
+    let proposed = ProposedCall { tool: tool.spec.clone(), arguments: call.arguments.clone() };
+    let verdict = ask(parts.policy.as_ref(), &proposed, facts, parts);
+    if answerable(&verdict, parts.keys.as_ref()) {
+        verdict
+    } else {
+        Verdict::Deny { reason: Refusal::NoReviewer, rules: verdict.rules().to_vec() }
+    }
+}
+
+fn ask(policy: &dyn Policy, call: &ProposedCall, facts: &Facts, parts: &Parts) -> Verdict {
+    let clock: &dyn Clock = parts.clock.as_ref();
+    let begun = clock.monotonic();
+    let answer = catch_unwind(AssertUnwindSafe(|| policy.decide(call, facts)));
+    let took_us = u128::from(clock.monotonic().micros_since(begun));
+    match answer {
+        Ok(Ok(_)) if took_us > parts.timing.policy.as_micros() => deny(Refusal::PolicyTimeout),
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(failure)) => deny(failure.0),
+        Err(_) => deny(Refusal::PolicyFailed),
+    }
+}
+
+fn deny(reason: Refusal) -> Verdict {
+    Verdict::Deny { reason, rules: Vec::new() }
+}
+
+/// A question that nobody could answer is a deny, not a run that waits for ever.
+fn answerable(verdict: &Verdict, keys: &dyn ReviewerKeys) -> bool {
+    match verdict {
+        Verdict::Ask { reviewers, .. } => {
+            let needed = usize::try_from(reviewers.count).unwrap_or(usize::MAX);
+            needed > 0 && keys.people(&reviewers.role) >= needed
+        }
+        Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Abort { .. } => true,
+    }
+}

@@ -1,0 +1,350 @@
+//! What people do beside a run: answering its questions, and ending it. No lease is needed.
+
+use portcullis_canon::{Digest, Limits, Value, parse};
+use portcullis_domain::approval::{Answer, Approval, Signature, Statement};
+use portcullis_domain::content::Content;
+use portcullis_domain::event::{Body, QuestionAnswered, RunFinished, StepFinished, ThreadLabelled};
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::label::{Labels, Name, Origin};
+use portcullis_domain::observation::Failure;
+use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError};
+use portcullis_domain::question::{Question, QuestionStatus};
+use portcullis_domain::refusal::Refusal;
+use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::verdict::OnRejection;
+
+use crate::compose;
+use crate::core::content;
+use crate::error::GateError;
+use crate::grant;
+use crate::observe::{Observer, Outcome};
+use crate::parts::Parts;
+use crate::sweep;
+
+/// How often an answer is composed anew when a late outcome was recorded meanwhile.
+const MAX_TRIES: u32 = 8;
+
+/// A signed answer to one question, as a person gives it.
+#[derive(Clone, Debug)]
+pub struct SignedAnswer {
+    /// The run.
+    pub run: RunId,
+    /// The question.
+    pub question: QuestionId,
+    /// The question digest that the person was shown.
+    pub shown: Digest,
+    /// What was signed.
+    pub statement: Statement,
+    /// The signature.
+    pub signature: Signature,
+    /// The note that the statement names.
+    pub note: Option<Content>,
+    /// The result that the statement names: one JSON value.
+    pub result: Option<Content>,
+}
+
+/// What an answer led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Enough people said yes: resume the run.
+    Granted,
+    /// More people have to say yes.
+    MoreNeeded {
+        /// How many.
+        people: u32,
+    },
+    /// The run goes on with what was said: resume it.
+    GoesOn,
+    /// The run ended.
+    Ended(EndReason),
+}
+
+/// Records a signed answer. Every check is made again inside the transaction or on what is stored.
+///
+/// # Errors
+/// [`GateError::Approval`] when the answer does not count, [`StoreError::QuestionState`],
+/// [`StoreError::DigestChanged`] or [`StoreError::RunState`] when it comes too late or to something else.
+pub async fn answer(
+    parts: &Parts,
+    scope: &Scope,
+    answer: SignedAnswer,
+) -> Result<Answered, GateError> {
+    let mut tries = 0_u32;
+    loop {
+        tries = tries.saturating_add(1);
+        match try_answer(parts, scope, &answer).await {
+            Err(GateError::Store(StoreError::Stale | StoreError::NotAdmitted))
+                if tries < MAX_TRIES => {}
+            answered => return answered,
+        }
+    }
+}
+
+async fn try_answer(
+    parts: &Parts,
+    scope: &Scope,
+    answer: &SignedAnswer,
+) -> Result<Answered, GateError> {
+    let state = parts.store.run(scope, answer.run).await?.ok_or(StoreError::NotFound("run"))?;
+    let question = open_question(&state, answer)?.clone();
+    if let Some(due) = sweep::due(&question, &state.run.limits, parts.clock.now()) {
+        sweep::expire(parts, scope, answer.run, &question, due).await?;
+        return Err(StoreError::QuestionState { status: QuestionStatus::Expired }.into());
+    }
+    let approval = Approval {
+        question: question.id,
+        person: String::new(),
+        statement: answer.statement.clone(),
+        signature: answer.signature,
+    };
+    let reviewer = grant::signer(&question, &approval, &state.run, parts.keys.as_ref())
+        .map_err(GateError::Approval)?;
+    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    let composed =
+        compose_answer(parts, scope, &state, &question, answer, &reviewer.person, &salt).await?;
+    let append = Append {
+        condition: Condition::Operator {
+            run: answer.run,
+            statuses: vec![RunStatus::Waiting],
+            question: Some((question.id, answer.shown)),
+        },
+        events: composed.events,
+        contents: composed.contents,
+        specs: Vec::new(),
+        durability: Durability::Synced,
+    };
+    parts.store.append(scope, append).await?;
+    Ok(composed.led_to)
+}
+
+fn open_question<'a>(
+    state: &'a RunState,
+    answer: &SignedAnswer,
+) -> Result<&'a Question, GateError> {
+    let question = state.question.as_ref().filter(|question| question.id == answer.question);
+    let question =
+        question.ok_or(StoreError::QuestionState { status: QuestionStatus::Withdrawn })?;
+    if question.status != QuestionStatus::Open {
+        return Err(StoreError::QuestionState { status: question.status }.into());
+    }
+    if state.run.status != RunStatus::Waiting {
+        return Err(StoreError::RunState { status: state.run.status }.into());
+    }
+    if question.digest != answer.shown {
+        return Err(StoreError::DigestChanged.into());
+    }
+    Ok(question)
+}
+
+struct Composed {
+    events: Vec<NewEvent>,
+    contents: Vec<Content>,
+    led_to: Answered,
+}
+
+async fn compose_answer(
+    parts: &Parts,
+    scope: &Scope,
+    state: &RunState,
+    question: &Question,
+    answer: &SignedAnswer,
+    person: &str,
+    salt: &[u8],
+) -> Result<Composed, GateError> {
+    let now = parts.clock.now();
+    let on_run =
+        |body| NewEvent { stream: state.run.id.into(), step: Some(question.step), at: now, body };
+    let answered = QuestionAnswered {
+        question: question.id,
+        person: person.to_owned(),
+        statement: answer.statement.clone(),
+        signature: answer.signature,
+    };
+    let mut events = vec![on_run(Body::QuestionAnswered(answered))];
+    let mut contents: Vec<Content> = answer.note.iter().chain(&answer.result).cloned().collect();
+    let labels = Name::new(person)
+        .map_or_else(|_| Labels::of(Origin::Owner), |name| Labels::of(Origin::Person(name)));
+    let observer = Observer { salt, entropy: parts.entropy.as_ref() };
+    let note = answer.note.as_ref().map(|note| String::from_utf8_lossy(note.bytes()).into_owned());
+    let (outcome, end) = match answer.statement.answer {
+        Answer::Approve | Answer::RunAgain => {
+            let missing = question.reviewers.count.saturating_sub(question.yes.saturating_add(1));
+            let led_to = if missing == 0 {
+                Answered::Granted
+            } else {
+                Answered::MoreNeeded { people: missing }
+            };
+            return Ok(Composed { events, contents, led_to });
+        }
+        Answer::Reject => {
+            let end = (question.on_rejection == OnRejection::EndRun)
+                .then_some(EndReason::ApprovalRejected);
+            (observer.denied(Refusal::Rejected, note.as_deref(), labels), end)
+        }
+        Answer::Happened => (observer.result(stated_result(answer)?, labels, false), None),
+        Answer::DidNotHappen => {
+            let message = note.as_deref().unwrap_or("a person found that it did not happen");
+            (observer.failed(Failure::DidNotHappen, message, labels), None)
+        }
+    };
+    contents.push(outcome.content.clone());
+    events.extend(step_end(state, question, &outcome, now, parts, scope).await?);
+    let led_to = match end {
+        Some(reason) => {
+            let body =
+                RunFinished { reason, note: None, result: None, by: Some(person.to_owned()) };
+            events.push(NewEvent {
+                stream: state.run.id.into(),
+                step: None,
+                at: now,
+                body: Body::RunFinished(body),
+            });
+            Answered::Ended(reason)
+        }
+        None => {
+            let after = compose::preview(state, &events)
+                .map_err(|_| GateError::Bug("the fold refuses an answer"))?;
+            match compose::limit_met(&after, now) {
+                Some(reason) => {
+                    let body = compose::finished(reason);
+                    events.push(NewEvent {
+                        stream: state.run.id.into(),
+                        step: None,
+                        at: now,
+                        body,
+                    });
+                    Answered::Ended(reason)
+                }
+                None => Answered::GoesOn,
+            }
+        }
+    };
+    Ok(Composed { events, contents, led_to })
+}
+
+/// What a person says that came back: one JSON value, null when they say nothing of it.
+fn stated_result(answer: &SignedAnswer) -> Result<Value, GateError> {
+    match &answer.result {
+        None => Ok(Value::Null),
+        Some(result) => parse(result.bytes(), &Limits::BARE)
+            .map_err(|_| GateError::Misuse("the result has to be one JSON value in strict form")),
+    }
+}
+
+async fn step_end(
+    state: &RunState,
+    question: &Question,
+    outcome: &Outcome,
+    now: portcullis_domain::time::Timestamp,
+    parts: &Parts,
+    scope: &Scope,
+) -> Result<Vec<NewEvent>, GateError> {
+    let finished = StepFinished {
+        status: outcome.status,
+        read: None,
+        observation: Some(outcome.observation.clone()),
+        active_us: 0,
+    };
+    let body = Body::StepFinished(finished);
+    let mut events =
+        vec![NewEvent { stream: state.run.id.into(), step: Some(question.step), at: now, body }];
+    let thread =
+        parts.store.thread(scope, state.run.thread).await?.ok_or(StoreError::NotFound("thread"))?;
+    let labels = outcome.observation.labels.clone();
+    if !thread.labels.covers(&labels) {
+        let body =
+            Body::ThreadLabelled(ThreadLabelled { labels, run: state.run.id, step: question.step });
+        events.push(NewEvent {
+            stream: thread.id.into(),
+            step: Some(question.step),
+            at: now,
+            body,
+        });
+    }
+    Ok(events)
+}
+
+/// Ends a run that has not ended. A call that is running is not recalled; its outcome is recorded as late.
+///
+/// # Errors
+/// [`StoreError::RunState`] when the run has ended, or what the store says.
+pub async fn cancel(
+    parts: &Parts,
+    scope: &Scope,
+    run: RunId,
+    by: &str,
+    note: Option<&str>,
+) -> Result<(), GateError> {
+    let note = note.map(|text| Content::seal(text.as_bytes().to_vec(), parts.entropy.as_ref()));
+    let body = RunFinished {
+        reason: EndReason::OperatorCancelled,
+        note: note.as_ref().map(Content::reference),
+        result: None,
+        by: Some(by.to_owned()),
+    };
+    let event = NewEvent {
+        stream: run.into(),
+        step: None,
+        at: parts.clock.now(),
+        body: Body::RunFinished(body),
+    };
+    let append = Append {
+        condition: Condition::Operator {
+            run,
+            statuses: vec![RunStatus::Running, RunStatus::Waiting],
+            question: None,
+        },
+        events: vec![event],
+        contents: note.into_iter().collect(),
+        specs: Vec::new(),
+        durability: Durability::Synced,
+    };
+    parts.store.append(scope, append).await?;
+    Ok(())
+}
+
+/// Ends every waiting run of the scope whose question or grant is past its time; returns how many.
+///
+/// # Errors
+/// What the store says; what was ended before it stays ended.
+pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
+    let mut expired = 0_u64;
+    for status in [QuestionStatus::Open, QuestionStatus::Granted] {
+        let mut offset = 0_u64;
+        loop {
+            let page = portcullis_domain::ports::Page {
+                offset,
+                limit: portcullis_domain::ports::MAX_PAGE,
+            };
+            let rows = parts.store.questions(scope, None, Some(status), page).await?;
+            let read = u64::try_from(rows.rows.len()).unwrap_or(0);
+            let mut closed = 0_u64;
+            for question in rows.rows.into_iter().flatten() {
+                closed =
+                    closed.saturating_add(u64::from(sweep_one(parts, scope, &question).await?));
+            }
+            expired = expired.saturating_add(closed);
+            // Closed questions leave the list, so the next page begins that much earlier.
+            offset = offset.saturating_add(read.saturating_sub(closed));
+            if read < u64::from(portcullis_domain::ports::MAX_PAGE) {
+                break;
+            }
+        }
+    }
+    Ok(expired)
+}
+
+async fn sweep_one(parts: &Parts, scope: &Scope, question: &Question) -> Result<bool, GateError> {
+    let Some(state) = parts.store.run(scope, question.run).await? else { return Ok(false) };
+    let Some(due) = sweep::due(question, &state.run.limits, parts.clock.now()) else {
+        return Ok(false);
+    };
+    match sweep::expire(parts, scope, question.run, question, due).await {
+        Ok(()) => Ok(true),
+        // Somebody else was first.
+        Err(StoreError::QuestionState { .. } | StoreError::RunState { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

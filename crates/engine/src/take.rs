@@ -1,0 +1,344 @@
+//! Taking a run up: creating it, or going on where another process stopped.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use portcullis_domain::content::Content;
+use portcullis_domain::event::{
+    Body, LeaseAcquired, LeaseCause, RunCreated, StepOpened, ThreadOpened,
+};
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::label::Labels;
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::limits::Limits;
+use portcullis_domain::observation::Failure;
+use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError, TakeLease};
+use portcullis_domain::question::QuestionStatus;
+use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::step::{Step, StepStatus};
+use portcullis_domain::thread::Thread;
+
+use crate::admit::{Echo, admit_recorded, card};
+use crate::core::{Batch, Core, Ending, Progress, RunEnd, content};
+use crate::error::GateError;
+use crate::parts::Parts;
+use crate::step::outcome_question;
+use crate::sweep;
+use crate::tools::Described;
+
+/// Bytes of a run's salt.
+const SALT_BYTES: usize = 32;
+
+/// How often a recorded proposal may be judged: a step that ended its process twice ends its run.
+const MAX_ATTEMPTS: u32 = 2;
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The task, in the owner's words.
+    pub goal: String,
+    /// Who asks for it.
+    pub owner: String,
+    /// The conversation that it belongs to; a new one when there is none.
+    pub thread: Option<ThreadId>,
+    /// The run that starts it.
+    pub parent: Option<RunId>,
+    /// The bounds.
+    pub limits: Limits,
+    /// The agent, as the operator names it.
+    pub agent: String,
+    /// True when the agent's process runs without confinement.
+    pub unconfined_agent: bool,
+}
+
+/// What an attempt to take a run up found.
+pub(crate) enum Taken {
+    /// The lease is held here.
+    Held(Box<Core>, Progress),
+    /// A person has to answer first.
+    Waiting(QuestionId),
+    /// The run has ended.
+    Ended(EndReason),
+}
+
+/// Creates a run and takes its lease.
+pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Core, GateError> {
+    task.limits.check()?;
+    let now = parts.clock.now();
+    let entropy = parts.entropy.as_ref();
+    let run = RunId::draw(now, entropy);
+    let thread = task.thread.unwrap_or_else(|| ThreadId::draw(now, entropy));
+    let root = match task.parent {
+        None => run,
+        Some(parent) => {
+            parts
+                .store
+                .run(scope, parent)
+                .await?
+                .ok_or(StoreError::NotFound("parent run"))?
+                .run
+                .root
+        }
+    };
+    let mut salt = vec![0_u8; SALT_BYTES];
+    entropy.fill(&mut salt);
+    let salt = Content::seal(salt, entropy);
+    let goal = Content::seal(task.goal.clone().into_bytes(), entropy);
+    let created = RunCreated {
+        owner: task.owner.clone(),
+        thread,
+        parent: task.parent,
+        root,
+        goal: goal.reference(),
+        salt: salt.reference(),
+        limits: task.limits,
+        tools: parts.tools.frozen(),
+        policy: parts.policy.id(),
+        agent: task.agent,
+        unconfined_agent: task.unconfined_agent,
+    };
+    let on_run = |step, body| NewEvent { stream: run.into(), step, at: now, body };
+    let lease = LeaseAcquired {
+        epoch: Epoch::NONE.next(),
+        holder: parts.holder(),
+        cause: LeaseCause::Begin,
+    };
+    let opened = StepOpened { index: 0, batch: 1, batch_index: 0 };
+    let mut events = Vec::new();
+    if task.thread.is_none() {
+        let body = Body::ThreadOpened(ThreadOpened { owner: task.owner });
+        events.push(NewEvent { stream: thread.into(), step: None, at: now, body });
+    }
+    events.push(on_run(None, Body::RunCreated(created)));
+    events.push(on_run(None, Body::LeaseAcquired(lease)));
+    events.push(on_run(Some(StepId::draw(now, entropy)), Body::StepOpened(opened)));
+    let condition = Condition::Driver {
+        run,
+        seq: 0,
+        epoch: Epoch::NONE,
+        take: Some(TakeLease { now, until: now.after(parts.timing.lease), holder_dead: false }),
+        live_at: None,
+        label_seq: None,
+    };
+    let salt_bytes = salt.bytes().to_vec();
+    let append = Append {
+        condition,
+        events,
+        contents: vec![goal, salt],
+        specs: parts.tools.spec_bytes(),
+        durability: Durability::Synced,
+    };
+    parts.store.append(scope, append).await?;
+    let state =
+        parts.store.run(scope, run).await?.ok_or(GateError::Bug("a created run is gone"))?;
+    let thread = parts
+        .store
+        .thread(scope, thread)
+        .await?
+        .ok_or(GateError::Bug("an opened thread is gone"))?;
+    Ok(core(parts, scope, state, thread, task.goal, salt_bytes))
+}
+
+fn core(
+    parts: &Parts,
+    scope: &Scope,
+    state: RunState,
+    thread: Thread,
+    goal: String,
+    salt: Vec<u8>,
+) -> Core {
+    Core {
+        epoch: state.run.epoch,
+        active_since: parts.clock.monotonic(),
+        parts: parts.clone(),
+        scope: scope.clone(),
+        state,
+        thread,
+        goal,
+        salt,
+        ready: None,
+        proposed: None,
+        last: None,
+        lost: Arc::new(AtomicBool::new(false)),
+    }
+}
+
+/// Goes on with a run, if its lease can be had and nobody has to answer first.
+pub(crate) async fn attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, GateError> {
+    let state = parts.store.run(scope, run).await?.ok_or(StoreError::NotFound("run"))?;
+    if let Some(reason) = state.run.reason {
+        return Ok(Taken::Ended(reason));
+    }
+    if state.run.status == RunStatus::Waiting {
+        if let Some(taken) = waiting(parts, scope, &state).await? {
+            return Ok(taken);
+        }
+    }
+    let cause = takeable(parts, scope, &state).await?;
+    require_tool(parts, &state)?;
+    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    let goal = String::from_utf8(content(parts, scope, state.run.goal, "goal").await?)
+        .map_err(|_| GateError::Content("goal"))?;
+    let thread = parts
+        .store
+        .thread(scope, state.run.thread)
+        .await?
+        .ok_or(GateError::Bug("a run's thread is gone"))?;
+    let mut core = core(parts, scope, state, thread, goal, salt);
+    core.take_lease(cause).await?;
+    let progress = core.go_on().await?;
+    Ok(Taken::Held(Box::new(core), progress))
+}
+
+/// What a waiting run waits for; `None` when its question is granted and in time.
+async fn waiting(
+    parts: &Parts,
+    scope: &Scope,
+    state: &RunState,
+) -> Result<Option<Taken>, GateError> {
+    let question =
+        state.question.as_ref().ok_or(GateError::Bug("a waiting run has no question"))?;
+    if let Some(due) = sweep::due(question, &state.run.limits, parts.clock.now()) {
+        sweep::expire(parts, scope, state.run.id, question, due).await?;
+        return Ok(Some(Taken::Ended(EndReason::ApprovalExpired)));
+    }
+    match question.status {
+        QuestionStatus::Granted => Ok(None),
+        _ => Ok(Some(Taken::Waiting(question.id))),
+    }
+}
+
+/// How the lease can be had, judged before anything is written.
+async fn takeable(parts: &Parts, scope: &Scope, state: &RunState) -> Result<LeaseCause, GateError> {
+    let Some(holder) = &state.run.holder else { return Ok(LeaseCause::Free) };
+    if parts.processes.is_dead(&holder.process) {
+        return Ok(LeaseCause::HolderDead);
+    }
+    let term = parts.store.lease(scope, state.run.id).await?;
+    match term {
+        Some(term) if term.epoch == state.run.epoch && term.until >= parts.clock.now() => {
+            Err(StoreError::Leased { until: term.until }.into())
+        }
+        _ => Ok(LeaseCause::Expired),
+    }
+}
+
+/// A granted call needs its tool; without it the grant is kept rather than spent on a refusal.
+fn require_tool(parts: &Parts, state: &RunState) -> Result<(), GateError> {
+    let waiting = state.step().filter(|step| step.status == StepStatus::Awaiting);
+    match waiting.and_then(|step| step.admitted.as_ref()) {
+        Some(admitted) if parts.tools.get(&admitted.tool).is_none() => {
+            Err(GateError::ToolMissing(admitted.tool.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Core {
+    async fn take_lease(&mut self, cause: LeaseCause) -> Result<(), GateError> {
+        let now = self.parts.clock.now();
+        let epoch = self.state.run.epoch.next();
+        let acquired = LeaseAcquired { epoch, holder: self.parts.holder(), cause };
+        let condition = Condition::Driver {
+            run: self.run_id(),
+            seq: self.state.run.seq,
+            epoch: self.state.run.epoch,
+            take: Some(TakeLease {
+                now,
+                until: now.after(self.parts.timing.lease),
+                holder_dead: cause == LeaseCause::HolderDead,
+            }),
+            live_at: None,
+            label_seq: None,
+        };
+        let append = Append {
+            condition,
+            events: vec![self.event(None, Body::LeaseAcquired(acquired))],
+            contents: Vec::new(),
+            specs: Vec::new(),
+            durability: Durability::Synced,
+        };
+        let committed = self.parts.store.append(&self.scope, append).await?;
+        self.fold(&committed)?;
+        self.epoch = epoch;
+        self.active_since = self.parts.clock.monotonic();
+        Ok(())
+    }
+
+    /// Brings the step that another process left behind to a point from which the loop goes on.
+    async fn go_on(&mut self) -> Result<Progress, GateError> {
+        let Some(step) = self.open_step().cloned() else { return self.open_next().await };
+        match (step.status, step.proposal) {
+            (StepStatus::Executing, _) => self.recover(&step).await,
+            (StepStatus::Awaiting, _) => self.decide_granted().await,
+            (_, Some(_)) if step.attempts > MAX_ATTEMPTS => {
+                self.record(|core| {
+                    let event =
+                        core.event(None, crate::compose::finished(EndReason::DeciderCrashed));
+                    Ok(Batch { events: vec![event], ..Batch::default() })
+                })
+                .await
+            }
+            (_, Some(proposal)) => {
+                let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
+                self.decide(&raw, Echo::Recorded(step.index)).await
+            }
+            (_, None) => Ok(Progress::Open),
+        }
+    }
+
+    /// A call was started and its outcome was not recorded.
+    async fn recover(&mut self, step: &Step) -> Result<Progress, GateError> {
+        let admitted =
+            step.admitted.as_ref().ok_or(GateError::Bug("a started step has no call"))?;
+        if !admitted.effect.changes_something() {
+            let outcome = self.observer().interrupted(Failure::Crash);
+            return self.end_step(Ending::observed(outcome)).await;
+        }
+        let proposal = step.proposal.ok_or(GateError::Content("proposal"))?;
+        let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
+        let bytes =
+            self.parts.store.spec(admitted.spec).await?.ok_or(GateError::Content("tool spec"))?;
+        let described = Described::recorded(&bytes).ok_or(GateError::Content("tool spec"))?;
+        let call = admit_recorded(&raw, step.index, &described, &self.salt);
+        let verdict = step.verdict.as_ref();
+        let card = call.zip(verdict).map(|(call, verdict)| card(&call, &described, verdict));
+        match card.filter(|card| card.call_digest(&self.salt) == admitted.call) {
+            Some(card) => match self.reconcile(&card).await {
+                Some(ending) => self.end_step(ending).await,
+                None => {
+                    self.put_question(Vec::new(), Vec::new(), outcome_question(card, admitted.call))
+                        .await
+                }
+            },
+            None => {
+                // What is recorded of the call does not amount to the call that was started.
+                let message = "the record of the call does not fit its digest";
+                let outcome = self.observer().failed(Failure::Crash, message, Labels::none());
+                let end = RunEnd::because(EndReason::ReconcileConflict);
+                self.end_step(Ending::observed(outcome).ending(end)).await
+            }
+        }
+    }
+
+    /// Ends the run when the grant was not used in time.
+    pub(crate) async fn expire_grant(
+        &mut self,
+        grant: Option<QuestionId>,
+    ) -> Result<Option<Progress>, GateError> {
+        let Some(question) =
+            self.state.question.clone().filter(|question| Some(question.id) == grant)
+        else {
+            return Ok(None);
+        };
+        let Some(due) = sweep::due(&question, &self.state.run.limits, self.parts.clock.now())
+        else {
+            return Ok(None);
+        };
+        sweep::expire(&self.parts, &self.scope, self.run_id(), &question, due).await?;
+        self.reload().await?;
+        Ok(self.ended())
+    }
+}
