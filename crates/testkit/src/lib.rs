@@ -1,3 +1,24 @@
 //! What tests of consumers and back ends use: contract suites, scripted ports, crash points.
+//!
+//! ```
+//! use portcullis_canon::Object;
+//! use portcullis_testkit::permit::permit_for;
+//!
+//! // A tool is called in a test as it is by the gate: with a permit, and only once.
+//! let permit = permit_for("files.list", Object::from_iter([("path", ".")]));
+//! assert_eq!(permit.tool(), "files.list");
+//! ```
+//!
+//! It knows nothing of any store, policy, tool or agent that it tests: they are handed to it behind their ports.
 
+#![forbid(unsafe_code)]
+
+pub mod permit;
+pub mod recording_store;
 pub mod skip;
+pub mod tool_contract;
+pub mod tree;
+
+mod block_on;
+
+pub use block_on::block_on;
