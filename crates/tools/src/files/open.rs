@@ -1,0 +1,85 @@
+//! Opening the folder, unless an agent must never reach it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use portcullis_canon::sanitize;
+use portcullis_domain::ports::Disposition;
+use portcullis_sandbox::confined::{Fault, Root};
+
+use super::Files;
+
+/// The longest path in a message, in bytes.
+const MAX_SHOWN_PATH: usize = 300;
+
+/// Why a folder is not handed to the tools. Paths in it are the operator's own, made safe for a terminal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilesError {
+    /// It is no folder that can be opened.
+    #[error("cannot open the folder `{folder}` for the file tools: it {fault}")]
+    Open {
+        /// The folder.
+        folder: String,
+        /// What was wrong.
+        fault: Fault,
+    },
+    /// It contains, is, or lies in a folder that no agent may reach.
+    #[error(
+        "the folder `{folder}` contains, or lies in, `{forbidden}`, which no tool may reach; name another folder"
+    )]
+    Overlap {
+        /// The folder.
+        folder: String,
+        /// What it meets.
+        forbidden: String,
+    },
+    /// Whether it does cannot be told, so it counts as if it did.
+    #[error("cannot tell whether the folder `{folder}` and `{forbidden}` lie in each other: {why}")]
+    Unclear {
+        /// The folder.
+        folder: String,
+        /// The other place.
+        forbidden: String,
+        /// What prevented the answer.
+        why: io::ErrorKind,
+    },
+}
+
+impl FilesError {
+    /// What the error asks of the caller: in each case a person names another folder.
+    #[must_use]
+    pub const fn disposition(&self) -> Disposition {
+        Disposition::Operator
+    }
+}
+
+impl Files {
+    /// Opens the operator's folder and holds it. `forbidden` are absolute paths that no agent may reach: the
+    /// state, key and policy folders. They need not exist yet.
+    ///
+    /// The folder is opened once: renaming or replacing it afterwards does not change what is held.
+    ///
+    /// # Errors
+    /// [`FilesError`] when it is no folder, when it meets a forbidden one (through links and bind mounts too), or
+    /// when that cannot be told.
+    pub fn open(root: &Path, forbidden: &[PathBuf]) -> Result<Self, FilesError> {
+        let folder = shown(root);
+        let held =
+            Root::open(root).map_err(|fault| FilesError::Open { folder: folder.clone(), fault })?;
+        for place in forbidden {
+            match held.contains_or_lies_in(place) {
+                Ok(false) => {}
+                Ok(true) => return Err(FilesError::Overlap { folder, forbidden: shown(place) }),
+                Err(error) => {
+                    let why = error.kind();
+                    return Err(FilesError::Unclear { folder, forbidden: shown(place), why });
+                }
+            }
+        }
+        Ok(Self { root: held })
+    }
+}
+
+fn shown(path: &Path) -> String {
+    sanitize::clip(&sanitize::line(&path.to_string_lossy()), MAX_SHOWN_PATH)
+}

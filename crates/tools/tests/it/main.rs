@@ -1,0 +1,17 @@
+//! Integration tests: the file tools.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "tests"
+)]
+
+mod bench;
+mod contract;
+mod crash;
+mod hostile;
+mod opening;
+mod races;
+mod verbs;
