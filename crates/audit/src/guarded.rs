@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use portcullis_canon::sanitize;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, fsync, open, openat,
-    renameat, renameat_with, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, fchmod, flock, fstat,
+    fsync, open, openat, renameat, renameat_with, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use zeroize::Zeroizing;
 
 /// Why a guarded file or its folder cannot be used. Paths are sanitised for a terminal.
@@ -215,12 +215,29 @@ impl Folder {
         Ok(names)
     }
 
+    /// Waits until no other process of this program changes the folder. The lock ends with the value.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, FileError> {
+        retry_on_intr(|| flock(&self.fd, FlockOperation::LockExclusive))
+            .map_err(|errno| self.io("lock", "", errno.into()))?;
+        Ok(Locked(self))
+    }
+
     fn io(&self, act: &'static str, name: &str, source: io::Error) -> FileError {
         FileError::Io { act, path: self.shown(name), source }
     }
 
     pub(crate) fn shown(&self, name: &str) -> String {
         shown(&self.path.join(name))
+    }
+}
+
+/// Exclusive use of a folder.
+pub(crate) struct Locked<'f>(&'f Folder);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Closing the folder ends the lock too.
+        let _ = flock(&self.0.fd, FlockOperation::Unlock);
     }
 }
 

@@ -27,6 +27,12 @@
 #![forbid(unsafe_code)]
 
 mod guarded;
+
 pub mod keys;
 
+pub mod head;
+pub mod verify;
+
 pub use guarded::FileError;
+pub use head::{Head, HeadResult, compare_head};
+pub use verify::{Break, Options, Report, VerifyError, verify};

@@ -1,0 +1,394 @@
+//! What a verification found: counts of what was checked, and each break by a stable name.
+
+use std::fmt;
+
+use portcullis_canon::{Digest, sanitize};
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId};
+use portcullis_domain::row::Cell;
+use portcullis_domain::stream::Stream;
+use serde::Serialize;
+
+/// The most bytes of a stored value that a break shows.
+const MAX_SHOWN: usize = 160;
+
+/// Which event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The journal.
+    pub journal: JournalId,
+    /// The sequence in it, as stored.
+    pub seq: i64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} of {}", self.seq, self.journal)
+    }
+}
+
+/// One thing that does not follow from the events. The serialised `kind` is stable.
+///
+/// Stored text in it is sanitised and cut; contents are never in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Break {
+    /// There is no event at all, and even a new store has one.
+    #[error("the store holds no event; a new one has at least one")]
+    Empty,
+    /// An event is missing, or stands where none belongs.
+    #[error("{journal} goes on with event {found} where {expected} belongs")]
+    JournalGap {
+        /// The journal.
+        journal: JournalId,
+        /// The next sequence.
+        expected: u64,
+        /// What stands there.
+        found: i64,
+    },
+    /// An event does not name the hash of the event before it in its journal.
+    #[error("{at} does not follow the event before it in its journal")]
+    JournalChain {
+        /// Which event.
+        at: Place,
+    },
+    /// An event is not what its hash says.
+    #[error("{at} is not what its hash says")]
+    HashMismatch {
+        /// Which event.
+        at: Place,
+        /// The hash of what is stored.
+        expected: Digest,
+        /// The stored hash.
+        found: String,
+    },
+    /// An event is missing in a stream, or stands where none belongs.
+    #[error("{stream} goes on with event {found} where {expected} belongs")]
+    StreamGap {
+        /// The stream.
+        stream: String,
+        /// The next sequence.
+        expected: u64,
+        /// What stands there.
+        found: i64,
+    },
+    /// An event does not name the hash of the event before it in its stream.
+    #[error("{at} does not follow the event before it in its stream")]
+    StreamChain {
+        /// Which event.
+        at: Place,
+    },
+    /// A column of an event does not have its form.
+    #[error("column `{column}` of {at} does not have its form")]
+    BadEvent {
+        /// Which event.
+        at: Place,
+        /// The column.
+        column: &'static str,
+    },
+    /// A payload does not have the form of its type.
+    #[error("the payload of {at} does not have the form of a `{event}`")]
+    BadPayload {
+        /// Which event.
+        at: Place,
+        /// The type.
+        event: String,
+    },
+    /// A type or version that this program does not know.
+    #[error("{at} is a `{event}` version {version}, which is not known here")]
+    UnknownEvent {
+        /// Which event.
+        at: Place,
+        /// The type.
+        event: String,
+        /// The version.
+        version: i64,
+    },
+    /// An event that cannot follow the ones before it.
+    #[error("{at} cannot stand where it stands: {why}")]
+    NotAdmitted {
+        /// Which event.
+        at: Place,
+        /// Why not.
+        why: String,
+    },
+    /// An event of another tenant than its stream.
+    #[error("{at} belongs to another tenant than its stream")]
+    TenantMismatch {
+        /// Which event.
+        at: Place,
+    },
+    /// A cell is not what the events say.
+    #[error("`{column}` of {key} in `{table}` is {found}, and the events say {expected}")]
+    RowMismatch {
+        /// The table.
+        table: &'static str,
+        /// The primary key.
+        key: String,
+        /// The column.
+        column: &'static str,
+        /// What the events say.
+        expected: String,
+        /// What is stored.
+        found: String,
+    },
+    /// A row that cannot be read.
+    #[error("row {key} of `{table}` cannot be read")]
+    RowDamaged {
+        /// The table.
+        table: &'static str,
+        /// The primary key, or where the reading stopped.
+        key: String,
+    },
+    /// A row that the events make is not there.
+    #[error("row {key} of `{table}` is missing")]
+    RowMissing {
+        /// The table.
+        table: &'static str,
+        /// The primary key.
+        key: String,
+    },
+    /// A table has rows that no event accounts for.
+    #[error("`{table}` has {found} rows, and the events account for {expected}")]
+    RowExtra {
+        /// The table.
+        table: &'static str,
+        /// Rows that the events account for.
+        expected: u64,
+        /// Rows in the table.
+        found: u64,
+    },
+    /// A table has fewer rows than the events account for.
+    #[error("`{table}` has {found} rows, and the events account for {expected}")]
+    RowLost {
+        /// The table.
+        table: &'static str,
+        /// Rows that the events account for.
+        expected: u64,
+        /// Rows in the table.
+        found: u64,
+    },
+    /// The journals hold other events than the streams.
+    #[error("the journals hold {journals} events, the streams that begin in them {streams}")]
+    EventsApart {
+        /// Events in journals.
+        journals: u64,
+        /// Events in streams.
+        streams: u64,
+    },
+    /// A content is not there, and no event says that it was erased.
+    #[error("a content that {at} names is missing, and its erasure is not recorded")]
+    ContentMissing {
+        /// Which event names it.
+        at: Place,
+        /// The content.
+        content: Digest,
+    },
+    /// A content is not what its digest says, or belongs to something else.
+    #[error("the {part} of a content that {at} names is not what the event says")]
+    ContentMismatch {
+        /// Which event names it.
+        at: Place,
+        /// The content.
+        content: Digest,
+        /// What differs: `bytes`, `size`, `salt`, `tenant`, `owner` or `row`.
+        part: &'static str,
+    },
+    /// A content is there although its erasure is recorded.
+    #[error("a content is there although {at} says that it was erased")]
+    ContentExtra {
+        /// The event that records the erasure.
+        at: Place,
+        /// The content.
+        content: Digest,
+    },
+    /// A tool's spec is not there.
+    #[error("a tool spec that {at} names is missing")]
+    SpecMissing {
+        /// Which event names it.
+        at: Place,
+        /// The spec.
+        spec: Digest,
+    },
+    /// A tool's spec is not what its digest says.
+    #[error("a tool spec that {at} names is not what its digest says")]
+    SpecMismatch {
+        /// Which event names it.
+        at: Place,
+        /// The spec.
+        spec: Digest,
+    },
+    /// An answer is not signed by the key that it names.
+    #[error("the answer in {at} is not signed by the key that it names")]
+    BadSignature {
+        /// Which event.
+        at: Place,
+        /// The question.
+        question: QuestionId,
+    },
+    /// An answer is signed by another person's key.
+    #[error("the answer in {at} is signed by the key of another person than it names")]
+    PersonMismatch {
+        /// Which event.
+        at: Place,
+        /// The question.
+        question: QuestionId,
+    },
+    /// A digest that an answer rests on is not that of what it names.
+    #[error("the {which} digest in {at} is not that of what was asked")]
+    DigestMismatch {
+        /// Which event.
+        at: Place,
+        /// The question.
+        question: QuestionId,
+        /// `question` or `call`.
+        which: &'static str,
+    },
+    /// The journal ends before the head that was kept.
+    #[error(
+        "{journal} ends before event {seq}, which a kept head names: its tail was cut, or an old copy put back"
+    )]
+    HeadCut {
+        /// The journal.
+        journal: JournalId,
+        /// The head's sequence.
+        seq: u64,
+    },
+    /// The journal has another event where the head was.
+    #[error(
+        "event {seq} of {journal} is not the one that a kept head names: the record was rewritten"
+    )]
+    HeadDiverged {
+        /// The journal.
+        journal: JournalId,
+        /// The head's sequence.
+        seq: u64,
+    },
+    /// The head is of another installation.
+    #[error("the kept head belongs to {expected}, another installation")]
+    HeadOtherInstance {
+        /// The head's installation.
+        expected: InstanceId,
+    },
+    /// The head is not signed by the key that was given.
+    #[error("the kept head of {journal} at event {seq} is not signed by the expected key")]
+    HeadSignature {
+        /// The journal.
+        journal: JournalId,
+        /// The head's sequence.
+        seq: u64,
+    },
+}
+
+/// One journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JournalReport {
+    /// The journal.
+    pub id: JournalId,
+    /// Its events.
+    pub events: u64,
+    /// The hash of the last, as stored.
+    pub tip: Digest,
+}
+
+/// What became of the signatures of answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Signatures {
+    /// Signed by the named key, which is configured for that person and was valid.
+    pub checked: u64,
+    /// Not checked, since no keys were given.
+    pub unchecked: u64,
+    /// Not checked, since the key is not configured.
+    pub unknown_key: u64,
+    /// Signed by the named key, which is revoked or was outside its term.
+    pub not_valid: u64,
+}
+
+/// The result of a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The installation.
+    pub instance: InstanceId,
+    /// The journals.
+    pub journals: Vec<JournalReport>,
+    /// Events whose hash was computed again.
+    pub events: u64,
+    /// Streams that were folded.
+    pub streams: u64,
+    /// Rows of state tables that were compared.
+    pub rows: u64,
+    /// Contents that were read and digested.
+    pub contents: u64,
+    /// Contents that are gone, with their erasure recorded.
+    pub erased: u64,
+    /// Different tool specs that were read and digested.
+    pub specs: u64,
+    /// The answers.
+    pub signatures: Signatures,
+    /// Questions whose call digest could not be computed again, since card or salt were erased.
+    pub cards_unchecked: u64,
+    /// Kept heads that the store contains.
+    pub heads: u64,
+    /// What does not hold, at most [`MAX_BREAKS`](super::MAX_BREAKS).
+    pub breaks: Vec<Break>,
+    /// True when the walk ended early, since there were that many.
+    pub cut_short: bool,
+    /// True when there is no break.
+    pub intact: bool,
+}
+
+impl Report {
+    pub(super) fn of(instance: InstanceId) -> Self {
+        Self {
+            instance,
+            journals: Vec::new(),
+            events: 0,
+            streams: 0,
+            rows: 0,
+            contents: 0,
+            erased: 0,
+            specs: 0,
+            signatures: Signatures::default(),
+            cards_unchecked: 0,
+            heads: 0,
+            breaks: Vec::new(),
+            cut_short: false,
+            intact: false,
+        }
+    }
+
+    /// A walk that met nothing proves nothing.
+    pub(super) fn conclude(&mut self) {
+        if self.events == 0 && self.breaks.is_empty() {
+            self.breaks.push(Break::Empty);
+        }
+        self.intact = self.breaks.is_empty();
+    }
+}
+
+/// A stored cell as a break shows it.
+pub(super) fn cell(cell: &Cell) -> String {
+    match cell {
+        Cell::Null => "null".to_owned(),
+        Cell::Int(value) => value.to_string(),
+        Cell::Text(text) => format!("`{}`", sanitize::clip(&sanitize::line(text), MAX_SHOWN)),
+        Cell::Blob(bytes) => bytes_shown(bytes),
+    }
+}
+
+/// Stored bytes as a break shows them.
+pub(super) fn bytes_shown(bytes: &[u8]) -> String {
+    let hex: String = bytes.iter().take(MAX_SHOWN / 2).map(|byte| format!("{byte:02x}")).collect();
+    let more = if bytes.len() > MAX_SHOWN / 2 { sanitize::CLIP_MARKER } else { "" };
+    format!("x'{hex}{more}'")
+}
+
+/// A stored type name as a break shows it.
+pub(super) fn name(text: &str) -> String {
+    sanitize::clip(&sanitize::line(text), 64)
+}
+
+/// A stream as a break shows it.
+pub(super) fn stream(stream: &Stream) -> String {
+    let id: String = stream.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{} stream {id}", stream.kind.as_str())
+}

@@ -1,0 +1,184 @@
+//! Streams: the chain of each, folded from its first event.
+
+use portcullis_canon::Digest;
+use portcullis_domain::event::{Body, Event};
+use portcullis_domain::fold::FoldError;
+use portcullis_domain::id::JournalId;
+use portcullis_domain::ports::{StoreError, StoredEvent};
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::stream::{Stream, StreamKind, Tip};
+use portcullis_domain::thread::Thread;
+
+use super::report::{self, Break, Place};
+use super::rows::RunFold;
+use super::stored::Read;
+use super::{PAGE, Stop, VerifyError, Walk};
+
+/// What the events of one stream have added up to.
+enum State {
+    /// Nothing yet.
+    Start,
+    Run(Box<RunFold>),
+    Thread(Box<Thread>),
+    System,
+    /// An event did not fit; nothing after it is folded.
+    Failed,
+}
+
+/// One stream while it is walked.
+struct Walked {
+    stream: Stream,
+    tip: Tip,
+    tenant: Option<Tenant>,
+    state: State,
+}
+
+impl Walk<'_> {
+    /// Walks a whole stream. `journal` is where it begins.
+    pub(super) fn stream(&mut self, stream: Stream, journal: JournalId) -> Result<(), Stop> {
+        self.report.streams += 1;
+        let mut walked = Walked { stream, tip: Tip::START, tenant: None, state: State::Start };
+        let mut after = 0;
+        loop {
+            let page = match self.ledger.stream_after(stream, after, PAGE) {
+                Err(StoreError::Damaged { table }) => {
+                    self.all_folded = false;
+                    let key = format!("after event {after} of {}", report::stream(&stream));
+                    return self.broken(Break::RowDamaged { table, key });
+                }
+                page => page?,
+            };
+            let Some(last) = page.last() else { break };
+            if last.stream_seq <= after {
+                return Err(VerifyError::Disorder.into());
+            }
+            after = last.stream_seq;
+            for stored in &page {
+                self.in_streams += 1;
+                self.stream_event(journal, stored, &mut walked)?;
+            }
+        }
+        match walked.state {
+            State::Run(fold) => self.end_of_run(*fold),
+            State::Thread(thread) => {
+                self.folded.threads += 1;
+                self.compare(&*thread)
+            }
+            State::Start | State::System => Ok(()),
+            State::Failed => {
+                self.all_folded = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn stream_event(
+        &mut self,
+        journal: JournalId,
+        stored: &StoredEvent,
+        walked: &mut Walked,
+    ) -> Result<(), Stop> {
+        let expected = walked.tip.seq.saturating_add(1);
+        let found = u64::try_from(stored.stream_seq).unwrap_or(0);
+        if found != expected {
+            let (stream, found) = (report::stream(&walked.stream), stored.stream_seq);
+            self.broken(Break::StreamGap { stream, expected, found })?;
+        }
+        walked.tip.seq = found;
+        let event = match self.read(journal, stored, walked)? {
+            Ok(event) => event,
+            Err(bad) => {
+                walked.state = State::Failed;
+                return self.broken(bad);
+            }
+        };
+        let at = Place { journal: event.link.journal, seq: stored.journal_seq };
+        self.contents(&event, at)?;
+        self.specs(&event, at)?;
+        self.fold(&event, at, walked)
+    }
+
+    /// Columns, chain and payload of one event of the stream.
+    fn read(
+        &mut self,
+        journal: JournalId,
+        stored: &StoredEvent,
+        walked: &mut Walked,
+    ) -> Result<Result<Event, Break>, Stop> {
+        // The journal walk has reported a column without its form already, or never met this event, which
+        // its totals report.
+        let journal = stored.journal.as_slice().try_into().map_or(journal, JournalId::from_bytes);
+        let read = match Read::of(stored, self.report.instance, journal) {
+            Ok(read) => read,
+            Err(bad) => {
+                walked.tip.hash = Digest::ZERO;
+                return Ok(Err(bad));
+            }
+        };
+        let at = read.at;
+        let follows = read.link.stream_prev == walked.tip.hash && read.link.stream == walked.stream;
+        walked.tip.hash = read.hash;
+        if !follows {
+            self.broken(Break::StreamChain { at })?;
+        }
+        let tenant = walked.tenant.get_or_insert_with(|| read.link.tenant.clone());
+        // The installation's own stream records what is done for each tenant.
+        if *tenant != read.link.tenant && walked.stream.kind != StreamKind::System {
+            self.broken(Break::TenantMismatch { at })?;
+        }
+        Ok(read.event(&stored.payload))
+    }
+
+    fn fold(&mut self, event: &Event, at: Place, walked: &mut Walked) -> Result<(), Stop> {
+        let state = std::mem::replace(&mut walked.state, State::Failed);
+        let next = match (state, walked.stream.kind) {
+            (State::Failed, _) => return Ok(()),
+            (State::Start, StreamKind::Run) => {
+                RunFold::begin(event).map(|fold| State::Run(Box::new(fold)))
+            }
+            (State::Start, StreamKind::Thread) => {
+                Thread::begin(event).map(|thread| State::Thread(Box::new(thread)))
+            }
+            (State::Start | State::System, StreamKind::System) => {
+                self.system_event(event, at)?.map(|()| State::System)
+            }
+            (State::Run(mut fold), _) => {
+                self.run_event(&mut fold, event, at)?.map(|()| State::Run(fold))
+            }
+            (State::Thread(mut thread), _) => thread.apply(event).map(|()| State::Thread(thread)),
+            (State::Start | State::System, _) => Err(FoldError::WrongStream(event.body.name())),
+        };
+        match next {
+            Ok(state) => {
+                walked.state = state;
+                Ok(())
+            }
+            Err(error) => self.broken(Break::NotAdmitted { at, why: error.to_string() }),
+        }
+    }
+
+    /// The installation's stream has no row: each journal is opened by its own first event, and erased
+    /// contents are gone.
+    fn system_event(&mut self, event: &Event, at: Place) -> Result<Result<(), FoldError>, Stop> {
+        let (name, link) = (event.body.name(), &event.link);
+        if link.stream != Stream::from(self.report.instance) {
+            return Ok(Err(FoldError::WrongStream(name)));
+        }
+        let fits = match &event.body {
+            Body::JournalOpened(body) => body.journal == link.journal && link.journal_seq == 1,
+            Body::ContentErased(body) => {
+                // A row that cannot be read is there as well.
+                let gone = match self.ledger.content(body.content) {
+                    Err(StoreError::Damaged { .. }) => false,
+                    found => found?.is_none(),
+                };
+                if !gone {
+                    self.broken(Break::ContentExtra { at, content: body.content })?;
+                }
+                link.stream_seq > 1
+            }
+            _ => return Ok(Err(FoldError::WrongStream(name))),
+        };
+        Ok(if fits { Ok(()) } else { Err(FoldError::WrongPlace(name)) })
+    }
+}
