@@ -3,7 +3,6 @@
 //! No space, keys in the order of [`Object`](crate::Object), the short escapes for quote,
 //! backslash and `\b \t \n \f \r`, lower-case `\u00xx` for the other controls, all else raw.
 
-use crate::number::Number;
 use crate::object;
 use crate::scan::plain_run;
 use crate::value::Value;
@@ -54,7 +53,7 @@ fn begin<'a>(out: &mut String, open: &mut Vec<Open<'a>>, value: &'a Value) {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => write_number(out, number),
+        Value::Number(number) => number.write_to(out),
         Value::String(text) => write_string(out, text),
         Value::Array(items) => {
             out.push('[');
@@ -65,10 +64,6 @@ fn begin<'a>(out: &mut String, open: &mut Vec<Open<'a>>, value: &'a Value) {
             open.push(Open::Object(object.iter()));
         }
     }
-}
-
-fn write_number(out: &mut String, number: &Number) {
-    number.write_to(out);
 }
 
 /// Appends `text` quoted and escaped.

@@ -11,9 +11,9 @@ pub const MAX_NUMBER_EXPONENT: i64 = 10_000;
 
 /// Bounds that [`parse`](crate::parse) checks first.
 ///
-/// A parsed value takes up to about 25 times the bytes of its text in memory (a text that is
-/// nothing but one-digit numbers or empty arrays), so a caller that reads from strangers should
-/// set a smaller cap with [`Limits::with_max_bytes`].
+/// A parsed value takes up to about 50 times the bytes of its text in memory (a text that is
+/// nothing but one-digit numbers or objects of one member), so a caller that reads from strangers
+/// should set a smaller cap with [`Limits::with_max_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest accepted document, in bytes.

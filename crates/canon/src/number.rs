@@ -234,6 +234,24 @@ impl Literal<'_> {
     }
 }
 
+/// Reads what nearly every literal is, a few digits with nothing behind them, and its length.
+///
+/// `None` says only that [`scan`] has to look.
+pub(crate) fn small_natural(bytes: &[u8]) -> Option<(i64, usize)> {
+    let mut value = 0_i64;
+    for (len, byte) in bytes.iter().enumerate().take(19) {
+        match byte {
+            b'0'..=b'9' if len < 18 => value = value * 10 + i64::from(byte - b'0'),
+            b'.' | b'e' | b'E' | b'-' | b'0'..=b'9' => return None,
+            // A leading zero is left to the grammar.
+            _ if len > 1 && bytes.first() == Some(&b'0') => return None,
+            _ if len > 0 => return Some((value, len)),
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// Splits the literal that `bytes` begin with, or says at which offset the grammar is broken.
 pub(crate) fn scan(bytes: &[u8]) -> Result<Literal<'_>, usize> {
     let at = |index: usize| bytes.get(index).copied();

@@ -5,7 +5,7 @@
 //! Nothing here recurses. An error says what and where, never what stood there.
 
 use crate::limits::Limits;
-use crate::number::{Number, NumberError, scan};
+use crate::number::{Number, NumberError, scan, small_natural};
 use crate::object::Object;
 use crate::scan::plain_run;
 use crate::value::Value;
@@ -154,14 +154,6 @@ enum Open {
     Object { entries: Vec<(String, Value)>, key: String },
 }
 
-/// What stands at the front, after space.
-enum Front {
-    /// A whole value: a scalar or an empty container.
-    Whole(Value),
-    /// A container was opened and its first value comes next.
-    Opened,
-}
-
 struct Reader<'a> {
     text: &'a str,
     bytes: &'a [u8],
@@ -180,29 +172,25 @@ impl Reader<'_> {
         }
         let mut open: Vec<Open> = Vec::new();
         loop {
-            let Front::Whole(mut value) = self.front(&mut open)? else { continue };
+            let mut whole = self.front(&mut open)?;
             // Hand the finished value to the container around it, as often as one closes.
-            loop {
-                let Some(container) = open.pop() else {
+            while let Some(value) = whole {
+                let Some(container) = open.last_mut() else {
                     self.skip_space();
                     return match self.peek() {
                         None => Ok(value),
                         Some(_) => Err(self.fail(Fault::TrailingData)),
                     };
                 };
-                match self.attach(container, value)? {
-                    Attached::Open(container) => {
-                        open.push(container);
-                        break;
-                    }
-                    Attached::Closed(whole) => value = whole,
-                }
+                let closed = self.attach(container, value)?;
+                whole =
+                    if closed { open.pop().map(|container| self.close(container)) } else { None };
             }
         }
     }
 
-    /// Reads a scalar, or opens a container up to its first value.
-    fn front(&mut self, open: &mut Vec<Open>) -> Result<Front, ParseError> {
+    /// Reads a scalar or an empty container; or opens a container, whose first value comes next.
+    fn front(&mut self, open: &mut Vec<Open>) -> Result<Option<Value>, ParseError> {
         self.skip_space();
         let value = match self.peek() {
             None => return Err(self.fail(Fault::UnexpectedEnd)),
@@ -216,7 +204,7 @@ impl Reader<'_> {
                 self.skip_space();
                 if self.peek() != Some(b']') {
                     open.push(Open::Array(Vec::new()));
-                    return Ok(Front::Opened);
+                    return Ok(None);
                 }
                 self.at += 1;
                 Value::Array(Vec::new())
@@ -227,7 +215,7 @@ impl Reader<'_> {
                 if self.peek() != Some(b'}') {
                     let key = self.key()?;
                     open.push(Open::Object { entries: Vec::new(), key });
-                    return Ok(Front::Opened);
+                    return Ok(None);
                 }
                 self.at += 1;
                 Value::Object(Object::new())
@@ -237,43 +225,54 @@ impl Reader<'_> {
             Some(b'n') => self.word("null", Value::Null)?,
             Some(_) => return Err(self.fail(Fault::Syntax)),
         };
-        Ok(Front::Whole(value))
+        Ok(Some(value))
     }
 
-    /// Puts a value into the innermost container and reads on to the next value or its end.
-    fn attach(&mut self, container: Open, value: Value) -> Result<Attached, ParseError> {
+    /// Puts a value into the innermost container and reads on: up to the next value, or past the
+    /// closing bracket, in which case it answers true.
+    fn attach(&mut self, container: &mut Open, value: Value) -> Result<bool, ParseError> {
         self.skip_space();
         let next = self.peek();
-        match (container, next) {
-            (Open::Array(mut items), Some(b',')) => {
+        let closing = match container {
+            Open::Array(items) => {
                 items.push(value);
-                self.at += 1;
-                Ok(Attached::Open(Open::Array(items)))
+                b']'
             }
-            (Open::Array(mut items), Some(b']')) => {
-                items.push(value);
-                self.at += 1;
-                Ok(Attached::Closed(Value::Array(items)))
+            Open::Object { entries, key } => {
+                entries.push((std::mem::take(key), value));
+                b'}'
             }
-            (Open::Object { mut entries, key }, Some(b',')) => {
-                entries.push((key, value));
+        };
+        match next {
+            Some(b',') => {
                 self.at += 1;
-                self.skip_space();
-                let key = self.key()?;
-                Ok(Attached::Open(Open::Object { entries, key }))
+                if let Open::Object { key, .. } = container {
+                    self.skip_space();
+                    *key = self.key()?;
+                }
+                Ok(false)
             }
-            (Open::Object { mut entries, key }, Some(b'}')) => {
-                entries.push((key, value));
+            Some(byte) if byte == closing => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(_) => Err(self.fail(Fault::Syntax)),
+            None => Err(self.fail(Fault::UnexpectedEnd)),
+        }
+    }
+
+    /// The value that a container is once its closing bracket has been read.
+    fn close(&mut self, container: Open) -> Value {
+        match container {
+            Open::Array(items) => Value::Array(items),
+            Open::Object { entries, .. } => {
                 let (object, unique) = Object::from_read(entries);
                 if !unique {
-                    let error = self.fail(Fault::DuplicateKey);
+                    let error = ParseError { fault: Fault::DuplicateKey, offset: self.at - 1 };
                     self.repeated.get_or_insert(error);
                 }
-                self.at += 1;
-                Ok(Attached::Closed(Value::Object(object)))
+                Value::Object(object)
             }
-            (_, None) => Err(self.fail(Fault::UnexpectedEnd)),
-            (_, Some(_)) => Err(self.fail(Fault::Syntax)),
         }
     }
 
@@ -306,6 +305,10 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Result<Value, ParseError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
+        if let Some((int, len)) = small_natural(rest) {
+            self.at += len;
+            return Ok(Value::Number(int.into()));
+        }
         let literal = scan(rest).map_err(|offset| {
             let at = self.at + offset;
             let fault = if at < self.bytes.len() { Fault::Syntax } else { Fault::UnexpectedEnd };
@@ -327,12 +330,9 @@ impl Reader<'_> {
 
     /// Reads the rest of a string after its opening quote.
     fn string(&mut self) -> Result<String, ParseError> {
-        let mut out = String::new();
+        // Most strings are one run, which is then copied once into just the room that it needs.
+        let mut out = self.run().to_owned();
         loop {
-            let start = self.at;
-            self.at += plain_run(self.bytes.get(start..).unwrap_or_default());
-            // A run ends before an ASCII byte or at the end, hence on a character boundary.
-            out.push_str(self.text.get(start..self.at).unwrap_or_default());
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -340,13 +340,21 @@ impl Reader<'_> {
                 }
                 Some(b'\\') => {
                     self.at += 1;
-                    let c = self.escape()?;
-                    out.push(c);
+                    out.push(self.escape()?);
+                    out.push_str(self.run());
                 }
                 Some(_) => return Err(self.fail(Fault::ControlCharacter)),
                 None => return Err(self.fail(Fault::UnexpectedEnd)),
             }
         }
+    }
+
+    /// The text up to the next byte that is special in a string.
+    fn run(&mut self) -> &str {
+        let start = self.at;
+        self.at += plain_run(self.bytes.get(start..).unwrap_or_default());
+        // A run ends before an ASCII byte or at the end, hence on a character boundary.
+        self.text.get(start..self.at).unwrap_or_default()
     }
 
     /// Reads an escape after its backslash.
@@ -427,12 +435,4 @@ impl Reader<'_> {
     fn fail(&self, fault: Fault) -> ParseError {
         ParseError { fault, offset: self.at }
     }
-}
-
-/// What became of a container that was handed a value.
-enum Attached {
-    /// More values follow in it.
-    Open(Open),
-    /// It closed and is a value itself.
-    Closed(Value),
 }

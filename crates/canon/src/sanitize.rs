@@ -47,7 +47,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     if out == text { Cow::Borrowed(text) } else { Cow::Owned(out) }
 }
 
-/// As [`line`], for bytes: each invalid sequence becomes U+FFFD first.
+/// As [`line()`], for bytes: each invalid sequence becomes U+FFFD first.
 #[must_use]
 pub fn line_bytes(bytes: &[u8]) -> String {
     line(&String::from_utf8_lossy(bytes)).into_owned()

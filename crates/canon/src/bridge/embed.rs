@@ -63,6 +63,15 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match deserializer.deserialize_any(AnyValue)? {
+            Value::Number(number) => Ok(number),
+            _ => Err(de::Error::custom("expected a number")),
+        }
+    }
+}
+
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {

@@ -247,8 +247,8 @@ impl Schema {
     /// The instance with the `default` of each absent property put in.
     ///
     /// Only defaults in `properties` count, down through `properties` and a single `items` schema
-    /// where the instance has them; combinators and references are not looked into. Filling
-    /// twice changes nothing.
+    /// where the instance has them; combinators and references are not looked into. Where more
+    /// than a mebibyte would be added, nothing is. Filling twice changes nothing.
     #[must_use]
     pub fn fill_defaults(&self, instance: Value) -> Value {
         defaults::fill(&self.source, instance)

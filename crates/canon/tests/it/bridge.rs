@@ -124,6 +124,8 @@ fn embedded_values_keep_every_digit() {
         same(&read(&text).as_object().unwrap().clone(), &text);
     }
     assert!(from_value::<Object>(&read("[]")).is_err());
+    same(&vec![read("1e400").as_number().unwrap().clone()], "[1e+400]");
+    assert!(from_value::<portcullis_canon::Number>(&read("\"1\"")).is_err());
 }
 
 /// With a foreign serializer nothing is rounded either: what does not fit becomes its spelling.

@@ -139,6 +139,43 @@ fn parser() {
     fuzz!("parser", 2_500, |bytes: &[u8]| judge_parser(ours, bytes));
 }
 
+/// The control of the generator: each answer that matters comes up often enough to be tried.
+#[test]
+fn drawn_documents_try_each_answer() {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut state = 1_u64;
+    for _ in 0..4_000 {
+        let bytes: Vec<u8> = (0..400)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                state.to_be_bytes()[0]
+            })
+            .collect();
+        let answer = match ours(&Draw::new(&bytes).document()) {
+            Ok(value) if value.depth() > 2 => "accepted, nested",
+            Ok(_) => "accepted",
+            Err(fault) => fault.name(),
+        };
+        *counts.entry(answer).or_default() += 1;
+    }
+    let least = [
+        ("accepted, nested", 400),
+        ("accepted", 400),
+        ("duplicate_key", 100),
+        ("syntax", 100),
+        ("lone_surrogate", 20),
+        ("number_exponent", 20),
+        ("unexpected_end", 5),
+        ("utf8", 20),
+        ("trailing_data", 5),
+    ];
+    for (answer, least) in least {
+        assert!(counts.get(answer).is_some_and(|count| *count >= least), "{answer}: {counts:?}");
+    }
+}
+
 #[test]
 fn parser_target_finds_planted_faults() {
     finds!("repeated keys accepted, numbers rounded", 2_500, |bytes: &[u8]| judge_parser(

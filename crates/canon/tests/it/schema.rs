@@ -444,3 +444,26 @@ fn defaults_are_filled_where_properties_say_so() {
     let once = schema.fill_defaults(read(r#"{"l":[{}]}"#));
     assert_eq!(schema.fill_defaults(once.clone()), once);
 }
+
+/// Lists in the defaults of list items multiply: five levels of a hundred would be 10^10 items.
+#[test]
+fn defaults_that_multiply_are_left_out() {
+    let level = |inner: &str, count: usize| {
+        let items = vec!["{}"; count].join(",");
+        format!(r#"{{"properties":{{"a":{{"default":[{items}],"items":{inner}}}}}}}"#)
+    };
+    let nested = |count: usize| (0..5).fold("{}".to_owned(), |inner, _| level(&inner, count));
+    let schema = compile(&nested(100));
+    assert_eq!(schema.fill_defaults(read("{}")), read("{}"));
+    // The control: the same levels with few items are filled.
+    let filled = compile(&nested(2)).fill_defaults(read("{}"));
+    assert_eq!(filled.to_canonical_string().matches("\"a\"").count(), 1 + 2 + 4 + 8 + 16);
+    let long =
+        format!(r#"{{"items":{{"properties":{{"a":{{"default":"{}"}}}}}}}}"#, "x".repeat(60_000));
+    let (few, many) = (vec!["{}"; 17].join(","), vec!["{}"; 18].join(","));
+    assert_ne!(compile(&long).fill_defaults(read(&format!("[{few}]"))), read(&format!("[{few}]")));
+    assert_eq!(
+        compile(&long).fill_defaults(read(&format!("[{many}]"))),
+        read(&format!("[{many}]"))
+    );
+}
