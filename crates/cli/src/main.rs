@@ -1,3 +1,91 @@
-//! The `portcullis` command.
+//! The `portcullis` command: runs an agent behind the gate, and lets people see, decide and check.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+mod args;
+mod assemble;
+mod commands;
+mod exit;
+mod failure;
+mod place;
+
+use args::{Cli, Command, Globals};
+use exit::Exit;
+use failure::{Code, Failure};
+
+fn main() -> ExitCode {
+    // Started again by the gate: this process gives up its rights and becomes the agent's program.
+    portcullis_sandbox::child::run_if_child();
+    let cli = Cli::parse();
+    let json = cli.json;
+    match start(cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            if !failure.is_quiet() {
+                report(&failure, json);
+            }
+            failure.exit().into()
+        }
+    }
+}
+
+fn start(cli: Cli) -> Result<Exit, Failure> {
+    let globals = cli.globals()?;
+    let mut runtime = match &cli.command {
+        Command::Run(_) | Command::Resume(_) | Command::Demo(_) => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(2);
+            builder
+        }
+        _ => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build().map_err(|error| {
+        Failure::new(Code::Io, format!("the runtime cannot start: {}", error.kind()))
+    })?;
+    runtime.block_on(perform(cli.command, &globals))
+}
+
+async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
+    match command {
+        Command::Demo(args) => commands::demo::run(args, globals).await,
+        Command::Init(args) => commands::init::run(args, globals).await,
+        Command::Run(args) => commands::run::run(args, globals).await,
+        Command::Resume(args) => commands::resume::run(args, globals).await,
+        Command::Runs(args) => commands::runs::run(args, globals).await,
+        Command::Show(args) => commands::show::run(args, globals).await,
+        Command::Events(args) => commands::events::run(args, globals).await,
+        Command::Inbox(args) => commands::inbox::run(args, globals).await,
+        Command::Approve(args) => commands::approve::run(args, globals).await,
+        Command::Reject(args) => commands::reject::run(args, globals).await,
+        Command::Answer(args) => commands::answer::run(args, globals).await,
+        Command::Cancel(args) => commands::cancel::run(args, globals).await,
+        Command::Explain(args) => commands::explain::run(args, globals).await,
+        Command::Verify(args) => commands::verify::run(args, globals).await,
+        Command::Key(args) => commands::key::run(args, globals).await,
+        Command::Completions(args) => commands::shell::completions(&args),
+        Command::Man => commands::shell::man(),
+    }
+}
+
+/// Tells what went wrong, on standard error. Whoever closed it does not want to know.
+fn report(failure: &Failure, json: bool) {
+    let mut out = std::io::stderr().lock();
+    if json {
+        let mut error = portcullis_canon::Object::new();
+        error.insert("code", failure.code().as_str());
+        error.insert("error", failure.sentence());
+        error.insert(
+            "hint",
+            failure.advice().map_or(portcullis_canon::Value::Null, portcullis_canon::Value::from),
+        );
+        let line = portcullis_canon::Value::Object(error).to_canonical_string();
+        let _ = writeln!(out, "{line}");
+    } else {
+        let _ = writeln!(out, "portcullis: {failure}");
+    }
+}

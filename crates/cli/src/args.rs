@@ -1,0 +1,136 @@
+//! The command line: what is common to all commands, and the list of them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+use crate::failure::Failure;
+use crate::place::{Place, Surroundings};
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version, about, long_about = None, after_help = EXITS)]
+pub(crate) struct Cli {
+    /// The database [default: portcullis.db in the state folder]
+    #[arg(long, global = true, value_name = "PATH", env = "PORTCULLIS_DB", hide_env_values = true)]
+    pub(crate) db: Option<PathBuf>,
+    /// The configuration file [default: portcullis.toml in the configuration folder, if there is one]
+    #[arg(short = 'c', long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The reviewer's key that signs, by name [default: your user name]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        env = "PORTCULLIS_KEY",
+        hide_env_values = true
+    )]
+    pub(crate) key: Option<String>,
+    /// Write JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXITS: &str = "Exit codes: 0 done, 1 refused, failed or not intact, 2 usage, 3 a run waits for a person, 130 stopped by a signal.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what the gate does, on a folder of its own
+    Demo(commands::demo::Args),
+    /// Make the folders, a key and a configuration file
+    Init(commands::init::Args),
+    /// Start a run
+    Run(commands::run::Args),
+    /// Go on with a run
+    Resume(commands::resume::Args),
+    /// List runs
+    Runs(commands::runs::Args),
+    /// Show one run
+    Show(commands::show::Args),
+    /// List what was recorded
+    Events(commands::events::Args),
+    /// List what waits for a person
+    Inbox(commands::inbox::Args),
+    /// Say yes to a question
+    Approve(commands::approve::Args),
+    /// Say no to a question
+    Reject(commands::reject::Args),
+    /// Say what became of a call whose outcome is unknown
+    Answer(commands::answer::Args),
+    /// End a run
+    Cancel(commands::cancel::Args),
+    /// Say why a step was decided as it was
+    Explain(commands::explain::Args),
+    /// Check the whole record
+    Verify(commands::verify::Args),
+    /// Make and list reviewers' keys
+    Key(commands::key::Args),
+    /// Write a completion script for a shell
+    #[command(hide = true)]
+    Completions(commands::shell::Completions),
+    /// Write the manual page
+    #[command(hide = true)]
+    Man,
+}
+
+/// What every command is given.
+#[derive(Clone, Debug)]
+pub(crate) struct Globals {
+    /// The database.
+    pub(crate) db: PathBuf,
+    /// Write JSON.
+    pub(crate) json: bool,
+    /// The configuration file that the operator named.
+    pub(crate) config_path: Option<PathBuf>,
+    /// Where the rest is.
+    pub(crate) place: Place,
+    /// The reviewer's key that the operator named.
+    pub(crate) key: Option<String>,
+    /// The user's name as a label: a usable key name, `operator` when the system gives none.
+    pub(crate) user: String,
+    /// Text without colour, whatever the terminal can do.
+    pub(crate) plain: bool,
+    /// Where programs are looked for, as the operator's environment has it.
+    pub(crate) search_path: Option<OsString>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command is what reads the environment")]
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+impl Cli {
+    /// What the commands share, from the arguments and the environment. Nothing is opened.
+    pub(crate) fn globals(&self) -> Result<Globals, Failure> {
+        let path = |name| variable(name).map(PathBuf::from);
+        let place = Place::of(&Surroundings {
+            home: path("HOME"),
+            state_home: path("XDG_STATE_HOME"),
+            config_home: path("XDG_CONFIG_HOME"),
+        })?;
+        let user = variable("USER").and_then(|name| name.into_string().ok());
+        Ok(Globals {
+            db: self.db.clone().unwrap_or_else(|| place.database()),
+            json: self.json,
+            config_path: self.config.clone(),
+            place,
+            key: self.key.clone(),
+            user: user.filter(|name| is_key_name(name)).unwrap_or_else(|| "operator".to_owned()),
+            plain: variable("NO_COLOR").is_some()
+                || variable("TERM").is_some_and(|term| term == "dumb"),
+            search_path: variable("PATH"),
+        })
+    }
+}
+
+/// True for a name that a key's files can have.
+pub(crate) fn is_key_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    (1..=60).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+}

@@ -1,0 +1,18 @@
+//! The commands, one in a file.
+
+pub(crate) mod answer;
+pub(crate) mod approve;
+pub(crate) mod cancel;
+pub(crate) mod demo;
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod inbox;
+pub(crate) mod init;
+pub(crate) mod key;
+pub(crate) mod reject;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod shell;
+pub(crate) mod show;
+pub(crate) mod verify;

@@ -1,0 +1,62 @@
+//! What is known of the terminal, if there is one.
+
+use rustix::stdio;
+use rustix::termios::{isatty, tcgetwinsize};
+
+/// Columns where there is no terminal to ask.
+const DEFAULT_COLUMNS: usize = 100;
+
+/// The narrowest layout.
+const MIN_COLUMNS: usize = 40;
+
+/// Columns of standard output.
+pub(crate) fn columns() -> usize {
+    terminal_columns().unwrap_or(DEFAULT_COLUMNS)
+}
+
+/// Columns of the terminal on standard output; `None` when there is no terminal.
+pub(crate) fn terminal_columns() -> Option<usize> {
+    if !isatty(stdio::stdout()) {
+        return None;
+    }
+    let columns = tcgetwinsize(stdio::stdout()).map_or(0, |size| usize::from(size.ws_col));
+    Some(if columns == 0 { DEFAULT_COLUMNS } else { columns.max(MIN_COLUMNS) })
+}
+
+/// How a word of our own is set off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// A heading.
+    Strong,
+    /// As it should be.
+    Good,
+    /// Not as it should be.
+    Bad,
+}
+
+/// Our own words in a tone: colour on a terminal, and never with `NO_COLOR`.
+#[expect(clippy::disallowed_methods, reason = "the command is the one that reads the environment")]
+pub(crate) fn toned(words: &str, tone: Tone) -> String {
+    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    if wanted && !dumb && isatty(stdio::stdout()) { painted(words, tone) } else { words.to_owned() }
+}
+
+fn painted(words: &str, tone: Tone) -> String {
+    let code = match tone {
+        Tone::Strong => 1,
+        Tone::Good => 32,
+        Tone::Bad => 31,
+    };
+    format!("\u{1b}[{code}m{words}\u{1b}[0m")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paint_ends_where_the_words_end() {
+        assert_eq!(painted("intact", Tone::Good), "\u{1b}[32mintact\u{1b}[0m");
+    }
+}

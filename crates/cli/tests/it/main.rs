@@ -1,0 +1,1 @@
+//! The whole command, as a process.
