@@ -304,10 +304,14 @@ impl RunState {
         changed.questions.extend(withdrawn);
         let fingerprint = changed.steps.first().and_then(Step::fingerprint);
         self.recent.push_back(fingerprint);
+        self.trim_recent();
+        Some(changed)
+    }
+
+    fn trim_recent(&mut self) {
         while self.recent.len() > self.run.limits.loop_window() {
             self.recent.pop_front();
         }
-        Some(changed)
     }
 
     fn question_asked(&mut self, body: &QuestionAsked, at: &At) -> Option<Changed> {
@@ -404,7 +408,10 @@ impl RunState {
             step.status = StepStatus::Interrupted;
             step.finished_at = Some(at);
             steps.push(step.clone());
+            // One entry for each final step, so that the window can be read back from the rows alone.
+            self.recent.push_back(None);
         }
+        self.trim_recent();
         Changed { steps, questions, approval: None }
     }
 

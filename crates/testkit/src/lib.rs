@@ -14,8 +14,11 @@
 #![forbid(unsafe_code)]
 
 pub mod permit;
+pub mod ports;
 pub mod recording_store;
+pub mod scenario;
 pub mod skip;
+pub mod store_contract;
 pub mod tool_contract;
 pub mod tree;
 

@@ -12,6 +12,7 @@
 )]
 
 mod child;
+mod memory;
 mod open;
 mod open_files;
 mod open_migrate;

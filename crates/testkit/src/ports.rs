@@ -1,0 +1,361 @@
+//! Ports with outcomes that a test decides: time that a test moves, random bytes from a seed, processes
+//! that are dead when a test says so, and tasks on plain threads.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use portcullis_domain::lease::ProcessIdentity;
+use portcullis_domain::ports::{
+    BoxFuture, Clock, Entropy, Monotonic, Processes, Spawn, SpawnError,
+};
+use portcullis_domain::time::Timestamp;
+
+use crate::block_on;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A clock that stands still until a test moves it. Clones are the same clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use portcullis_domain::ports::Clock;
+/// use portcullis_testkit::{block_on, ports::ManualClock};
+///
+/// let clock = ManualClock::default();
+/// let sleep = clock.sleep(Duration::from_secs(1));
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(1));
+/// block_on(sleep);
+/// assert_eq!(clock.now().micros_since(before), 1_000_000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    face: Arc<Mutex<Face>>,
+}
+
+#[derive(Debug)]
+struct Face {
+    wall: Timestamp,
+    monotonic: u64,
+    /// Who waits and until when.
+    sleepers: Vec<(u64, Waker)>,
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::at(Timestamp::from_micros(1_790_000_000_000_000))
+    }
+}
+
+impl ManualClock {
+    /// A clock that shows this instant.
+    #[must_use]
+    pub fn at(wall: Timestamp) -> Self {
+        Self { face: Arc::new(Mutex::new(Face { wall, monotonic: 0, sleepers: Vec::new() })) }
+    }
+
+    /// Lets time pass on both clocks and wakes whoever slept until then.
+    pub fn advance(&self, by: Duration) {
+        let woken = {
+            let mut face = lock(&self.face);
+            face.wall = face.wall.after(by);
+            let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+            face.monotonic = face.monotonic.saturating_add(micros);
+            let now = face.monotonic;
+            face.sleepers.extract_if(.., |(until, _)| *until <= now).collect::<Vec<_>>()
+        };
+        for (_, waker) in woken {
+            waker.wake();
+        }
+    }
+
+    /// Makes the wall clock jump; the monotonic clock does not notice.
+    pub fn jump(&self, to: Timestamp) {
+        lock(&self.face).wall = to;
+    }
+
+    /// Microseconds until the first sleeper wakes; `None` when nobody sleeps.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Duration> {
+        let face = lock(&self.face);
+        let first = face.sleepers.iter().map(|(until, _)| *until).min()?;
+        Some(Duration::from_micros(first.saturating_sub(face.monotonic)))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        lock(&self.face).wall
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        Monotonic(lock(&self.face).monotonic)
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let until = lock(&self.face).monotonic.saturating_add(micros);
+        Box::pin(Sleep { face: Arc::clone(&self.face), until })
+    }
+}
+
+struct Sleep {
+    face: Arc<Mutex<Face>>,
+    until: u64,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
+        let mut face = lock(&self.face);
+        if face.monotonic >= self.until {
+            return Poll::Ready(());
+        }
+        let waker = task.waker();
+        if !face.sleepers.iter().any(|(until, w)| *until == self.until && w.will_wake(waker)) {
+            face.sleepers.push((self.until, waker.clone()));
+        }
+        Poll::Pending
+    }
+}
+
+/// Bytes that look random and are the same in each run with the same seed.
+#[derive(Debug)]
+pub struct SeededEntropy {
+    state: Mutex<u64>,
+}
+
+impl SeededEntropy {
+    /// Bytes from this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { state: Mutex::new(seed) }
+    }
+}
+
+impl Entropy for SeededEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut state = lock(&self.state);
+        for chunk in bytes.chunks_mut(8) {
+            // SplitMix64.
+            *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut word = *state;
+            word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            word ^= word >> 31;
+            for (byte, drawn) in chunk.iter_mut().zip(word.to_le_bytes()) {
+                *byte = drawn;
+            }
+        }
+    }
+}
+
+/// Processes of one machine; each lives until a test says that it is dead.
+#[derive(Debug)]
+pub struct FixedProcesses {
+    current: ProcessIdentity,
+    dead: Mutex<BTreeSet<u32>>,
+}
+
+impl FixedProcesses {
+    /// The machine as the process with this id sees it.
+    #[must_use]
+    pub fn new(pid: u32) -> Self {
+        Self { current: Self::identity(pid), dead: Mutex::default() }
+    }
+
+    /// The identity of a process of that machine.
+    #[must_use]
+    pub fn identity(pid: u32) -> ProcessIdentity {
+        ProcessIdentity {
+            boot_id: "00000000-0000-4000-8000-000000000001".to_owned(),
+            pid_namespace: 4_026_531_836,
+            pid,
+            start_ticks: 1_000,
+        }
+    }
+
+    /// From now on there is proof that the process is dead.
+    pub fn kill(&self, pid: u32) {
+        lock(&self.dead).insert(pid);
+    }
+}
+
+impl Processes for FixedProcesses {
+    fn current(&self) -> ProcessIdentity {
+        self.current.clone()
+    }
+
+    fn is_dead(&self, process: &ProcessIdentity) -> bool {
+        *process == Self::identity(process.pid) && lock(&self.dead).contains(&process.pid)
+    }
+}
+
+/// Tasks and blocking work, each on a thread of its own.
+#[derive(Clone, Debug)]
+pub struct ThreadSpawn {
+    inner: Arc<Places>,
+}
+
+#[derive(Debug)]
+struct Places {
+    blocking: usize,
+    taken: AtomicUsize,
+    running: Mutex<usize>,
+    idle: Condvar,
+}
+
+impl Default for ThreadSpawn {
+    fn default() -> Self {
+        Self::with_places(64)
+    }
+}
+
+impl ThreadSpawn {
+    /// An executor with this many places for blocking work.
+    #[must_use]
+    pub fn with_places(blocking: usize) -> Self {
+        Self {
+            inner: Arc::new(Places {
+                blocking,
+                taken: AtomicUsize::new(0),
+                running: Mutex::new(0),
+                idle: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Waits until everything that was started has ended.
+    pub fn wait_idle(&self) {
+        let mut running = lock(&self.inner.running);
+        while *running > 0 {
+            running = self.inner.idle.wait(running).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn start(&self, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
+        *lock(&self.inner.running) += 1;
+        let running = Running(Arc::clone(&self.inner));
+        let started = thread::Builder::new().name("testkit-task".to_owned()).spawn(move || {
+            let _running = running;
+            work();
+        });
+        started.map(drop).map_err(|_| SpawnError::NoCapacity)
+    }
+}
+
+/// Counts work as ended when it returns and when it panics.
+struct Running(Arc<Places>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = lock(&self.0.running);
+        *running = running.saturating_sub(1);
+        self.0.idle.notify_all();
+    }
+}
+
+/// Gives a blocking place back.
+struct Place(Arc<Places>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Spawn for ThreadSpawn {
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Result<(), SpawnError> {
+        self.start(move || block_on(task))
+    }
+
+    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+        let limit = self.inner.blocking;
+        self.inner
+            .taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
+                (taken < limit).then(|| taken + 1)
+            })
+            .map_err(|_| SpawnError::NoCapacity)?;
+        let place = Place(Arc::clone(&self.inner));
+        self.start(move || {
+            let _place = place;
+            work();
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_wakes_when_its_time_has_come_and_not_before() {
+        let clock = ManualClock::default();
+        let spawn = ThreadSpawn::default();
+        let (done, woken) = std::sync::mpsc::channel();
+        let sleep = clock.sleep(Duration::from_secs(2));
+        spawn
+            .spawn(Box::pin(async move {
+                sleep.await;
+                let _ = done.send(());
+            }))
+            .unwrap();
+        while clock.next_wake() != Some(Duration::from_secs(2)) {
+            thread::yield_now();
+        }
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(clock.next_wake(), Some(Duration::from_secs(1)));
+        assert!(woken.try_recv().is_err());
+        clock.advance(Duration::from_secs(1));
+        spawn.wait_idle();
+        assert_eq!(woken.try_recv(), Ok(()));
+        assert_eq!(clock.next_wake(), None);
+    }
+
+    #[test]
+    fn a_seed_decides_the_bytes() {
+        let draw = |seed| {
+            let mut bytes = [0; 20];
+            SeededEntropy::new(seed).fill(&mut bytes);
+            bytes
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn blocking_places_are_bounded_and_come_back() {
+        let spawn = ThreadSpawn::with_places(1);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        spawn
+            .spawn_blocking(Box::new(move || {
+                let _ = wait.recv();
+            }))
+            .unwrap();
+        assert_eq!(spawn.spawn_blocking(Box::new(|| {})), Err(SpawnError::NoCapacity));
+        go.send(()).unwrap();
+        spawn.wait_idle();
+        assert_eq!(spawn.spawn_blocking(Box::new(|| {})), Ok(()));
+        spawn.wait_idle();
+    }
+
+    #[test]
+    fn only_the_named_process_is_dead() {
+        let processes = FixedProcesses::new(1);
+        processes.kill(2);
+        assert!(processes.is_dead(&FixedProcesses::identity(2)));
+        assert!(!processes.is_dead(&FixedProcesses::identity(1)));
+        let other_boot = ProcessIdentity { boot_id: "x".to_owned(), ..FixedProcesses::identity(2) };
+        assert!(!processes.is_dead(&other_boot));
+    }
+}
