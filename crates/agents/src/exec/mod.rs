@@ -215,7 +215,7 @@ impl Exec {
             {
                 return Ok(line);
             }
-            // A flood on standard error is always ready and never lets `timeout_at` see the deadline.
+            // `timeout_at` looks at the pipes first, and a flood may always be ready.
             if Instant::now() >= until {
                 return Err(Fault::Silent(wait));
             }

@@ -155,6 +155,19 @@ async fn a_line_that_comes_late_and_unasked_is_a_flood() {
     assert_eq!(ask(&mut agent, 1).await.unwrap_err().reason, EndReason::AgentFlooded);
 }
 
+#[tokio::test]
+async fn lines_before_a_view_was_read_are_not_gathered() {
+    let program =
+        Program::shell(&format!("{HELLO}yes | head -c 4000000; mv agent.sh gone; sleep 600"));
+    let mut agent = program.start_with(Deadlines { reply: Duration::from_secs(1), ..PATIENT });
+    let mut large = crate::programs::view(0);
+    large.goal = "x".repeat(1_000_000);
+    let failure = portcullis_domain::ports::Agent::propose(&mut agent, large).await.unwrap_err();
+    // It never read the view, so none of its lines is an answer, and it is stuck behind the first.
+    assert_eq!(failure.reason, EndReason::AgentSilent, "{failure}");
+    assert!(!program.folder().join("gone").exists());
+}
+
 #[test]
 fn a_hello_that_is_none_and_one_of_another_version() {
     check(
