@@ -4,6 +4,6 @@ mod public;
 mod ring;
 mod signing;
 
-pub use public::{PublicKey, PublicKeyError};
+pub use public::{PublicFileError, PublicKey, PublicKeyError};
 pub use ring::{KeyEntry, Keyring, KeyringError};
 pub use signing::{KeyFileError, SigningKey};

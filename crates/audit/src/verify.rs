@@ -155,7 +155,11 @@ impl<'a> Walk<'a> {
         self.heads()
     }
 
+    /// Reports a break, once: the walks of a journal and of a stream may both come upon it.
     fn broken(&mut self, found: Break) -> Result<(), Stop> {
+        if self.report.breaks.contains(&found) {
+            return Ok(());
+        }
         self.report.breaks.push(found);
         if self.report.breaks.len() < MAX_BREAKS {
             return Ok(());

@@ -1,12 +1,18 @@
 //! Public keys: their text, their id, and the strict check of a signature.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use ed25519_dalek::VerifyingKey;
 use portcullis_canon::{Digest, Kind};
 use portcullis_domain::approval::{KeyId, Signature};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+use crate::guarded::{FileError, Folder, Guard, beside};
+
+/// The most bytes that a key's file may have.
+pub(super) const MAX_FILE_BYTES: usize = 1024;
 
 const SCHEME: &str = "ed25519:";
 
@@ -16,6 +22,22 @@ const SCHEME: &str = "ed25519:";
     "not a public key: expected `ed25519:` and 64 lower-case hexadecimal digits of a valid key"
 )]
 pub struct PublicKeyError;
+
+/// Why a public key cannot be had from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum PublicFileError {
+    /// The file or its folder.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file holds something else.
+    #[error(
+        "`{path}` does not hold a public key: expected one line, `ed25519:` and 64 hexadecimal digits"
+    )]
+    Form {
+        /// Where.
+        path: String,
+    },
+}
 
 /// An Ed25519 public key, written `ed25519:` and 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,6 +54,23 @@ impl PublicKey {
         // A point has spellings that decompress alike; only the canonical one names a key.
         let canonical = key.to_edwards().compress().to_bytes() == *bytes;
         if key.is_weak() || !canonical { Err(PublicKeyError) } else { Ok(Self(key)) }
+    }
+
+    /// Opens a public key's file: one line, in a file and folder that nobody but this user can write.
+    ///
+    /// # Errors
+    /// [`PublicFileError`] says what to put right.
+    pub fn open(path: &Path) -> Result<Self, PublicFileError> {
+        let (folder, name) = beside(path, Guard::Readable)?;
+        Self::read(&folder, &name)
+    }
+
+    pub(super) fn read(folder: &Folder, name: &str) -> Result<Self, PublicFileError> {
+        let bytes = folder.read(name, Guard::Readable, MAX_FILE_BYTES)?;
+        std::str::from_utf8(&bytes)
+            .ok()
+            .and_then(|text| text.strip_suffix('\n').unwrap_or(text).parse().ok())
+            .ok_or_else(|| PublicFileError::Form { path: folder.shown(name) })
     }
 
     pub(super) fn of(key: &ed25519_dalek::SigningKey) -> Self {

@@ -11,8 +11,7 @@ use portcullis_domain::ports::{Clock, KeyRefusal, Reviewer, ReviewerKeys};
 use portcullis_domain::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::public::PublicKey;
-use super::signing::MAX_FILE_BYTES;
+use super::public::{PublicFileError, PublicKey};
 use crate::guarded::{FileError, Folder, Guard};
 
 /// The role of whoever owns the installation, for keys that were made automatically.
@@ -69,15 +68,12 @@ impl KeyEntry {
 /// Why a set of public keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
-    /// A folder or file.
+    /// The folder.
     #[error(transparent)]
-    File(#[from] FileError),
-    /// A file that does not hold a public key.
-    #[error("`{path}` does not hold a public key")]
-    Form {
-        /// Where.
-        path: String,
-    },
+    Folder(#[from] FileError),
+    /// One of its files.
+    #[error(transparent)]
+    File(#[from] PublicFileError),
     /// One key stands twice, perhaps for two people.
     #[error("the key {key} stands twice; one key has one owner")]
     Twice {
@@ -127,12 +123,8 @@ impl Keyring {
         let folder = Folder::open(path, Guard::Readable)?;
         let mut ring = Self::default();
         for file in folder.names(".pub", MAX_KEYS)? {
-            let bytes = folder.read(&file, Guard::Readable, MAX_FILE_BYTES)?;
-            let key =
-                std::str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse().ok());
-            let (Some(key), Some(person)) = (key, file.strip_suffix(".pub")) else {
-                return Err(KeyringError::Form { path: folder.shown(&file) });
-            };
+            let key = PublicKey::read(&folder, &file)?;
+            let person = file.strip_suffix(".pub").unwrap_or(&file);
             ring.add(KeyEntry::new(key, person, [OPERATOR]))?;
         }
         Ok(ring)

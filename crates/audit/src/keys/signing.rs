@@ -8,14 +8,11 @@ use portcullis_domain::approval::{KeyId, Signature, Statement};
 use portcullis_domain::ports::Entropy;
 use zeroize::Zeroizing;
 
-use super::public::{PublicKey, hex_bytes};
+use super::public::{MAX_FILE_BYTES, PublicFileError, PublicKey, hex_bytes};
 use crate::guarded::{FileError, Folder, Guard, beside, check_name};
 
 /// The first line of a private key's file.
 const FORM: &[u8] = b"portcullis-private-key-v1\n";
-
-/// The most bytes that a key's file may have.
-pub(super) const MAX_FILE_BYTES: usize = 1024;
 
 /// Why a private key cannot be had from a file.
 #[derive(Debug, thiserror::Error)]
@@ -56,12 +53,7 @@ impl SigningKey {
     /// [`FileError::Exists`] when there is such a key: none is ever overwritten. Else whatever is wrong
     /// with name, folder or disk.
     pub fn create(folder: &Path, name: &str, entropy: &dyn Entropy) -> Result<Self, KeyFileError> {
-        let file = key_file(name)?;
-        let folder = Folder::make_private(folder)?;
-        let key = Self::generate(entropy);
-        folder.create(&file, &key.text())?;
-        key.publish(&folder, name)?;
-        Ok(key)
+        Self::create_as(folder, &Files::of_person(name)?, entropy)
     }
 
     /// Opens the key `NAME.key` of the folder, or draws it when there is none: for keys that nobody has
@@ -74,14 +66,45 @@ impl SigningKey {
         name: &str,
         entropy: &dyn Entropy,
     ) -> Result<Self, KeyFileError> {
-        match Self::create(folder, name, entropy) {
+        Self::open_or_create_as(folder, &Files::of_person(name)?, entropy)
+    }
+
+    /// Opens the host's own key, `host.head-key`, with which heads are signed, or draws it when there is none.
+    ///
+    /// Its names differ from those of people's keys, so that [`Keyring::load_dir`](super::Keyring::load_dir)
+    /// never takes it for a reviewer's: whoever runs the gate can use it, and must not be able to approve.
+    ///
+    /// # Errors
+    /// As [`SigningKey::create`] and [`SigningKey::open`].
+    pub fn for_heads(folder: &Path, entropy: &dyn Entropy) -> Result<Self, KeyFileError> {
+        Self::open_or_create_as(folder, &Files::of_host(), entropy)
+    }
+
+    fn create_as(
+        folder: &Path,
+        files: &Files,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, KeyFileError> {
+        let folder = Folder::make_private(folder)?;
+        let key = Self::generate(entropy);
+        folder.create(&files.private, &key.text())?;
+        key.publish(&folder, files)?;
+        Ok(key)
+    }
+
+    fn open_or_create_as(
+        folder: &Path,
+        files: &Files,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, KeyFileError> {
+        match Self::create_as(folder, files, entropy) {
             Err(KeyFileError::File(FileError::Exists { .. })) => {}
             other => return other,
         }
         let held = Folder::open(folder, Guard::Private)?;
-        let key = Self::read(&held, &key_file(name)?)?;
+        let key = Self::read(&held, &files.private)?;
         // Whoever drew it may have died between the two files.
-        key.publish(&held, name)?;
+        key.publish(&held, files)?;
         Ok(key)
     }
 
@@ -119,18 +142,16 @@ impl SigningKey {
     }
 
     /// Puts the public key beside the private one, or checks the one that is there.
-    fn publish(&self, folder: &Folder, name: &str) -> Result<(), KeyFileError> {
-        let file = format!("{name}.pub");
-        let line = format!("{}\n", self.public());
-        match folder.create(&file, line.as_bytes()) {
-            Err(FileError::Exists { .. }) => {
-                let there = folder.read(&file, Guard::Readable, MAX_FILE_BYTES)?;
-                if there.as_slice() == line.as_bytes() {
-                    Ok(())
-                } else {
-                    Err(KeyFileError::OtherPublic { path: folder.shown(&file) })
+    fn publish(&self, folder: &Folder, files: &Files) -> Result<(), KeyFileError> {
+        let file = &files.public;
+        match folder.create(file, format!("{}\n", self.public()).as_bytes()) {
+            Err(FileError::Exists { .. }) => match PublicKey::read(folder, file) {
+                Ok(there) if there == self.public() => Ok(()),
+                Err(PublicFileError::File(error)) => Err(error.into()),
+                Ok(_) | Err(PublicFileError::Form { .. }) => {
+                    Err(KeyFileError::OtherPublic { path: folder.shown(file) })
                 }
-            }
+            },
             other => Ok(other?),
         }
     }
@@ -165,9 +186,21 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// Where [`SigningKey::create`] keeps the private key of this name.
-fn key_file(name: &str) -> Result<String, KeyFileError> {
-    let file = format!("{name}.key");
-    check_name(&file)?;
-    Ok(file)
+/// The names of a key's two files.
+struct Files {
+    private: String,
+    public: String,
+}
+
+impl Files {
+    fn of_person(name: &str) -> Result<Self, FileError> {
+        let files = Self { private: format!("{name}.key"), public: format!("{name}.pub") };
+        check_name(name)?;
+        check_name(&files.private)?;
+        Ok(files)
+    }
+
+    fn of_host() -> Self {
+        Self { private: "host.head-key".to_owned(), public: "host.head-pub".to_owned() }
+    }
 }

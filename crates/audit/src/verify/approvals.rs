@@ -53,17 +53,23 @@ impl Walk<'_> {
 
     pub(super) fn check_answer(
         &mut self,
+        state: &RunState,
         answered: &QuestionAnswered,
         at: Place,
     ) -> Result<(), Stop> {
         let question = answered.question;
+        let role = state.question.as_ref().map(|question| &question.reviewers.role);
         let signatures = &mut self.report.signatures;
         let Some(keys) = self.options.keys else {
             signatures.unchecked += 1;
             return Ok(());
         };
         match keys.verify(&answered.statement, &answered.signature) {
-            Ok(reviewer) if reviewer.person == answered.person => signatures.checked += 1,
+            Ok(reviewer) if reviewer.person == answered.person => {
+                signatures.checked += 1;
+                let other = !reviewer.roles.iter().any(|has| Some(has) == role);
+                signatures.other_role += u64::from(other);
+            }
             Ok(_) => self.broken(Break::PersonMismatch { at, question })?,
             Err(KeyRefusal::UnknownKey) => signatures.unknown_key += 1,
             Err(KeyRefusal::NotValid) => signatures.not_valid += 1,

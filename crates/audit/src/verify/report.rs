@@ -295,6 +295,8 @@ pub struct JournalReport {
 pub struct Signatures {
     /// Signed by the named key, which is configured for that person and was valid.
     pub checked: u64,
+    /// Of those, by people who do not have the question's role in the configuration as it is today.
+    pub other_role: u64,
     /// Not checked, since no keys were given.
     pub unchecked: u64,
     /// Not checked, since the key is not configured.
@@ -375,8 +377,32 @@ pub(super) fn cell(cell: &Cell) -> String {
     }
 }
 
+/// Two cells that differ, shown so that one sees where: long ones from shortly before that place on.
+pub(super) fn difference(expected: &Cell, found: &Cell) -> (String, String) {
+    let whole = (cell(expected), cell(found));
+    if whole.0 != whole.1 {
+        return whole;
+    }
+    let (Some(left), Some(right)) = (bytes(expected), bytes(found)) else { return whole };
+    let same = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+    let from = same.saturating_sub(MAX_SHOWN / 8);
+    let shown = |bytes: &[u8]| {
+        let rest = bytes.get(from..).unwrap_or_default();
+        format!("byte {from} on: {}", bytes_shown(rest))
+    };
+    (shown(left), shown(right))
+}
+
+fn bytes(cell: &Cell) -> Option<&[u8]> {
+    match cell {
+        Cell::Text(text) => Some(text.as_bytes()),
+        Cell::Blob(bytes) => Some(bytes),
+        Cell::Null | Cell::Int(_) => None,
+    }
+}
+
 /// Stored bytes as a break shows them.
-pub(super) fn bytes_shown(bytes: &[u8]) -> String {
+fn bytes_shown(bytes: &[u8]) -> String {
     let hex: String = bytes.iter().take(MAX_SHOWN / 2).map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > MAX_SHOWN / 2 { sanitize::CLIP_MARKER } else { "" };
     format!("x'{hex}{more}'")
@@ -391,4 +417,28 @@ pub(super) fn name(text: &str) -> String {
 pub(super) fn stream(stream: &Stream) -> String {
     let id: String = stream.id.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{} stream {id}", stream.kind.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_always_visible() {
+        let text = |text: &str| Cell::Text(text.to_owned());
+        let long = "a".repeat(500);
+        for (left, right) in [
+            (text("a"), text("b")),
+            (text("a\nb"), text("a b")),
+            (text(&format!("{long}x")), text(&format!("{long}y"))),
+            (text(&long), text(&format!("{long}y"))),
+            (Cell::Blob(vec![0; 500]), Cell::Blob(vec![0; 501])),
+            (Cell::Null, text("null")),
+            (Cell::Int(1), text("1")),
+        ] {
+            let (expected, found) = difference(&left, &right);
+            assert_ne!(expected, found);
+            assert!(expected.len() < 2 * MAX_SHOWN && found.len() < 2 * MAX_SHOWN);
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl Walk<'_> {
                 self.folded.questions += 1;
                 self.check_question(&fold.state, asked, event, at)?;
             }
-            Body::QuestionAnswered(answered) => self.check_answer(answered, at)?,
+            Body::QuestionAnswered(answered) => self.check_answer(&fold.state, answered, at)?,
             _ => {}
         }
         fold.steps.extend(changed.steps.into_iter().map(|step| (step.id, step)));
@@ -111,6 +111,6 @@ fn mismatch(
     expected: &Cell,
     found: &Cell,
 ) -> Break {
-    let (expected, found) = (report::cell(expected), report::cell(found));
+    let (expected, found) = report::difference(expected, found);
     Break::RowMismatch { table, key, column, expected, found }
 }

@@ -105,8 +105,6 @@ impl Walk<'_> {
         stored: &StoredEvent,
         walked: &mut Walked,
     ) -> Result<Result<Event, Break>, Stop> {
-        // The journal walk has reported a column without its form already, or never met this event, which
-        // its totals report.
         let journal = stored.journal.as_slice().try_into().map_or(journal, JournalId::from_bytes);
         let read = match Read::of(stored, self.report.instance, journal) {
             Ok(read) => read,
@@ -116,6 +114,10 @@ impl Walk<'_> {
             }
         };
         let at = read.at;
+        // Once more: an index of a damaged file can give another row here than in the journal's order.
+        if let Err(bad) = read.check_hash() {
+            self.broken(bad)?;
+        }
         let follows = read.link.stream_prev == walked.tip.hash && read.link.stream == walked.stream;
         walked.tip.hash = read.hash;
         if !follows {

@@ -1,31 +1,31 @@
 //! Key files and the ring of reviewers.
 
-use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyEntry, KeyFileError, Keyring, KeyringError, SigningKey};
+use portcullis_audit::keys::{
+    KeyEntry, KeyFileError, Keyring, KeyringError, PublicFileError, PublicKey, SigningKey,
+};
 use portcullis_canon::{Digest, Kind};
 use portcullis_domain::approval::{Answer, Signature, Statement};
 use portcullis_domain::ports::{Entropy, KeyRefusal, ReviewerKeys};
 use portcullis_domain::time::Timestamp;
 
 /// A different key each time, and the same ones in every run.
-pub(crate) struct Counter(std::sync::Mutex<RefCell<u8>>);
+struct Counter(AtomicU8);
 
 impl Counter {
-    pub(crate) fn new() -> Self {
-        Self(std::sync::Mutex::new(RefCell::new(0)))
+    fn new() -> Self {
+        Self(AtomicU8::new(1))
     }
 }
 
 impl Entropy for Counter {
     fn fill(&self, bytes: &mut [u8]) {
-        let cell = self.0.lock().unwrap();
-        *cell.borrow_mut() += 1;
-        bytes.fill(*cell.borrow());
+        bytes.fill(self.0.fetch_add(1, Ordering::Relaxed));
     }
 }
 
@@ -160,14 +160,20 @@ fn another_users_files_are_refused() {
     SigningKey::create(&folder, "ann", &Counter::new()).unwrap();
     let nobody = Some(65534);
     std::os::unix::fs::chown(folder.join("ann.pub"), nobody, None).unwrap();
-    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::File(FileError::Owner { .. }))));
+    assert!(matches!(
+        Keyring::load_dir(&folder),
+        Err(KeyringError::File(PublicFileError::File(FileError::Owner { .. })))
+    ));
     std::os::unix::fs::chown(folder.join("ann.key"), nobody, None).unwrap();
     assert!(matches!(
         SigningKey::open(&folder.join("ann.key")),
         Err(KeyFileError::File(FileError::Owner { .. }))
     ));
     std::os::unix::fs::chown(&folder, nobody, None).unwrap();
-    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::File(FileError::Owner { .. }))));
+    assert!(matches!(
+        Keyring::load_dir(&folder),
+        Err(KeyringError::Folder(FileError::Owner { .. }))
+    ));
 }
 
 #[test]
@@ -310,7 +316,10 @@ fn a_folder_of_public_keys_loads_unless_others_could_have_written_it() {
     for bad in [0o620, 0o602] {
         chmod(&folder.join("ann.pub"), bad);
         assert!(
-            matches!(Keyring::load_dir(&folder), Err(KeyringError::File(FileError::Mode { .. }))),
+            matches!(
+                Keyring::load_dir(&folder),
+                Err(KeyringError::File(PublicFileError::File(FileError::Mode { .. })))
+            ),
             "{bad:o}"
         );
     }
@@ -318,11 +327,50 @@ fn a_folder_of_public_keys_loads_unless_others_could_have_written_it() {
     chmod(&folder, 0o755);
     assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator"), 2, "control");
     chmod(&folder, 0o777);
-    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::File(FileError::Mode { .. }))));
+    assert!(matches!(
+        Keyring::load_dir(&folder),
+        Err(KeyringError::Folder(FileError::Mode { .. }))
+    ));
     chmod(&folder, 0o700);
     fs::write(folder.join("eve.pub"), "ed25519:00").unwrap();
-    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::Form { .. })));
+    assert!(matches!(
+        Keyring::load_dir(&folder),
+        Err(KeyringError::File(PublicFileError::Form { .. }))
+    ));
     fs::remove_file(folder.join("eve.pub")).unwrap();
     symlink("ann.pub", folder.join("eve.pub")).unwrap();
-    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::File(FileError::Odd { .. }))));
+    assert!(matches!(
+        Keyring::load_dir(&folder),
+        Err(KeyringError::File(PublicFileError::File(FileError::Odd { .. })))
+    ));
+}
+
+#[test]
+fn the_hosts_key_is_kept_and_never_a_reviewers() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("keys");
+    let entropy = Counter::new();
+    let host = SigningKey::for_heads(&folder, &entropy).unwrap();
+    assert_eq!(SigningKey::for_heads(&folder, &entropy).unwrap().id(), host.id());
+    assert_eq!(PublicKey::open(&folder.join("host.head-pub")).unwrap(), host.public());
+    assert_eq!(mode(&folder.join("host.head-key")), 0o600);
+    SigningKey::create(&folder, "ann", &entropy).unwrap();
+    let ring = Keyring::load_dir(&folder).unwrap();
+    assert_eq!((ring.people("operator"), ring.entries().count()), (1, 1));
+    let said = statement(&host, 1);
+    assert_eq!(ring.verify(&said, &host.sign(&said)), Err(KeyRefusal::UnknownKey));
+}
+
+#[test]
+fn threads_that_draw_one_key_at_once_get_the_same_one() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("keys");
+    let entropy = Counter::new();
+    let ids: Vec<_> = std::thread::scope(|scope| {
+        let draw = || SigningKey::for_heads(&folder, &entropy).unwrap().id();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(draw)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
 }

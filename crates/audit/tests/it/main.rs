@@ -9,4 +9,11 @@
     reason = "tests fail by panicking"
 )]
 
+mod attacks;
+mod forge;
+mod intact;
 mod keys;
+mod scene;
+mod sink;
+mod tables;
+mod tamper;

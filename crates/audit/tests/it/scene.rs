@@ -1,0 +1,560 @@
+//! A small history with every type of event, written through the store's own door.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_audit::keys::{KeyEntry, Keyring, SigningKey};
+use portcullis_canon::{Digest, Kind, Object, Value};
+use portcullis_domain::approval::{Answer, Statement};
+use portcullis_domain::content::{Content, ContentRef};
+use portcullis_domain::event::{
+    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, QuestionAnswered,
+    QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished, StepJudged,
+    StepOpened, StepProposed, StepStarted, ThreadLabelled, ThreadOpened,
+};
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::label::{Labels, Origin};
+use portcullis_domain::lease::{Epoch, Holder, ProcessIdentity};
+use portcullis_domain::limits::Limits;
+use portcullis_domain::observation::{Failure, Observation, ObservationKind};
+use portcullis_domain::ports::{
+    Append, Condition, Durability, Entropy, NewEvent, Store, TakeLease,
+};
+use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
+use portcullis_domain::question::{Card, QuestionKind, QuestionStatus, Terms};
+use portcullis_domain::refusal::Refusal;
+use portcullis_domain::run::{EndReason, FrozenTool, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::step::{Admitted, StepStatus};
+use portcullis_domain::stream::Stream;
+use portcullis_domain::time::Timestamp;
+use portcullis_domain::tool::{EffectClass, ToolSpec};
+use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
+use portcullis_testkit::block_on;
+
+/// Pseudo-random bytes that differ from call to call and are the same in each run.
+#[derive(Default)]
+pub(crate) struct Drawn(std::sync::atomic::AtomicU64);
+
+impl Entropy for Drawn {
+    fn fill(&self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(32) {
+            let count = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let digest = Digest::of(Kind::File, &count.to_be_bytes());
+            chunk.copy_from_slice(&digest.as_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// Writes histories into a store.
+pub(crate) struct Scene {
+    store: Arc<dyn Store>,
+    scope: Scope,
+    entropy: Drawn,
+    at: Timestamp,
+    pub(crate) ann: SigningKey,
+    pub(crate) bob: SigningKey,
+}
+
+/// The instant at which each scene begins.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_790_000_000_000_000);
+
+/// A call that a step is about.
+struct Call {
+    admitted: Admitted,
+    card: Content,
+}
+
+impl Scene {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        let entropy = Drawn::default();
+        let (ann, bob) = (SigningKey::generate(&entropy), SigningKey::generate(&entropy));
+        Self { store, scope: Scope::of_file_owner(), entropy, at: START, ann, bob }
+    }
+
+    /// The keys of the two people who answer.
+    pub(crate) fn ring(&self) -> Keyring {
+        Keyring::new([
+            KeyEntry::new(self.ann.public(), "ann", ["operator"]),
+            KeyEntry::new(self.bob.public(), "bob", ["operator"]),
+        ])
+        .unwrap()
+    }
+
+    /// Two runs and every type of event.
+    pub(crate) fn play(&mut self) {
+        let first = self.create(None);
+        self.allowed_call(first);
+        self.granted_call(first);
+        self.rejected_call(first);
+        self.unknown_outcome(first);
+        let second = self.create(Some(first));
+        self.expired_call(second);
+        self.complete(first);
+        self.late(first);
+        self.erase(first);
+    }
+
+    fn tick(&mut self) -> Timestamp {
+        self.at = self.at.after(Duration::from_millis(7));
+        self.at
+    }
+
+    fn content(&self, text: &str) -> Content {
+        Content::seal(text.as_bytes().to_vec(), &self.entropy)
+    }
+
+    pub(crate) fn state(&self, run: RunId) -> RunState {
+        block_on(self.store.run(&self.scope, run)).unwrap().unwrap()
+    }
+
+    fn salt(&self, state: &RunState) -> Vec<u8> {
+        let salt = block_on(self.store.content(&self.scope, state.run.salt.digest));
+        salt.unwrap().unwrap().into_bytes()
+    }
+
+    fn append(
+        &mut self,
+        condition: Condition,
+        events: Vec<(Stream, Option<StepId>, Body)>,
+        contents: Vec<Content>,
+        specs: Vec<Vec<u8>>,
+    ) {
+        let at = self.tick();
+        let events = events
+            .into_iter()
+            .map(|(stream, step, body)| NewEvent { stream, step, at, body })
+            .collect();
+        let durability = Durability::Synced;
+        let append = Append { condition, events, contents, specs, durability };
+        block_on(self.store.append(&self.scope, append)).unwrap();
+    }
+
+    fn driver(&self, run: RunId) -> Condition {
+        let state = self.state(run);
+        Condition::Driver {
+            run,
+            seq: state.run.seq,
+            epoch: state.run.epoch,
+            take: None,
+            live_at: None,
+            label_seq: None,
+        }
+    }
+
+    fn drive(&mut self, run: RunId, step: Option<StepId>, bodies: Vec<Body>, new: Vec<Content>) {
+        let events = bodies.into_iter().map(|body| (run.into(), step, body)).collect();
+        self.append(self.driver(run), events, new, Vec::new());
+    }
+
+    fn term(&self) -> TakeLease {
+        TakeLease {
+            now: self.at,
+            until: self.at.after(Duration::from_hours(1)),
+            holder_dead: false,
+        }
+    }
+
+    fn holder(&self) -> Holder {
+        let mut nonce = [0; 16];
+        self.entropy.fill(&mut nonce);
+        let process =
+            ProcessIdentity { boot_id: "0".repeat(8), pid_namespace: 1, pid: 7, start_ticks: 9 };
+        Holder { process, nonce: nonce.iter().map(|b| format!("{b:02x}")).collect() }
+    }
+
+    fn spec() -> ToolSpec {
+        ToolSpec {
+            name: "files.create".to_owned(),
+            description: "Creates a file.".to_owned(),
+            input_schema: Value::Object(Object::new()),
+            effect: EffectClass::LocalMutation,
+            source: false,
+            sink: true,
+            authority: vec!["/path".to_owned()],
+            deadline_ms: 1_000,
+            terminal: false,
+            fixed: Object::new(),
+            max_result_bytes: 1_000,
+        }
+    }
+
+    fn other_spec() -> ToolSpec {
+        ToolSpec { name: "files.read".to_owned(), effect: EffectClass::ReadOnly, ..Self::spec() }
+    }
+
+    fn create(&mut self, parent: Option<RunId>) -> RunId {
+        let run = RunId::draw(self.at, &self.entropy);
+        let thread = ThreadId::draw(self.at, &self.entropy);
+        let (goal, salt) = (self.content("tidy this folder"), self.content("salt"));
+        let specs = [Self::spec(), Self::other_spec()];
+        let created = RunCreated {
+            owner: "ann".to_owned(),
+            thread,
+            parent,
+            root: parent.unwrap_or(run),
+            goal: goal.reference(),
+            salt: salt.reference(),
+            limits: Limits::default(),
+            tools: specs
+                .iter()
+                .map(|spec| FrozenTool { name: spec.name.clone(), spec: spec.digest() })
+                .collect(),
+            policy: Digest::of(Kind::Policy, b"policy"),
+            agent: "scripted".to_owned(),
+            unconfined_agent: false,
+        };
+        let acquired = self.acquired(Epoch(1), LeaseCause::Begin);
+        let events = vec![
+            (thread.into(), None, Body::ThreadOpened(ThreadOpened { owner: "ann".to_owned() })),
+            (run.into(), None, Body::RunCreated(created)),
+            (run.into(), None, acquired),
+        ];
+        let condition = Condition::Driver {
+            run,
+            seq: 0,
+            epoch: Epoch::NONE,
+            take: Some(self.term()),
+            live_at: None,
+            label_seq: None,
+        };
+        let specs = specs.iter().map(ToolSpec::canonical).collect();
+        self.append(condition, events, vec![goal, salt], specs);
+        run
+    }
+
+    fn acquired(&self, epoch: Epoch, cause: LeaseCause) -> Body {
+        Body::LeaseAcquired(LeaseAcquired { epoch, holder: self.holder(), cause })
+    }
+
+    /// A driver takes a run up that nobody holds.
+    fn take(&mut self, run: RunId) {
+        let state = self.state(run);
+        let condition = Condition::Driver {
+            run,
+            seq: state.run.seq,
+            epoch: state.run.epoch,
+            take: Some(self.term()),
+            live_at: None,
+            label_seq: None,
+        };
+        let acquired = self.acquired(state.run.epoch.next(), LeaseCause::Free);
+        self.append(condition, vec![(run.into(), None, acquired)], Vec::new(), Vec::new());
+    }
+
+    fn open(&mut self, run: RunId) -> StepId {
+        let step = StepId::draw(self.at, &self.entropy);
+        let index = self.state(run).run.step_count;
+        let proposal = self.content(r#"{"kind":"tool_call","tool":"files.create"}"#);
+        let bodies = vec![
+            Body::StepOpened(StepOpened { index, batch: 1, batch_index: 0 }),
+            Body::StepProposed(StepProposed { proposal: proposal.reference() }),
+        ];
+        self.drive(run, Some(step), bodies, vec![proposal]);
+        step
+    }
+
+    fn call(&self, run: RunId, reviewers: Option<Reviewers>) -> Call {
+        let state = self.state(run);
+        let spec = Self::spec();
+        let mut arguments = Object::new();
+        arguments.insert("path", format!("{}.txt", state.run.step_count).as_str());
+        let card = Card {
+            capability: spec.name.clone(),
+            tool: spec.name.clone(),
+            arguments,
+            spec: spec.digest(),
+            effect: spec.effect,
+            source: spec.source,
+            sink: spec.sink,
+            authority: spec.authority.clone(),
+            sandbox: None,
+            rules: vec!["class local_mutation: ask".to_owned()],
+            reviewers,
+        };
+        let call = card.call_digest(&self.salt(&state));
+        let request = Digest::of(Kind::Arguments, call.as_bytes());
+        let admitted = Admitted {
+            tool: spec.name.clone(),
+            spec: spec.digest(),
+            effect: spec.effect,
+            request,
+            call,
+        };
+        Call { admitted, card: Content::seal(card.value().to_canonical(), &self.entropy) }
+    }
+
+    fn judged(&self, run: RunId, admitted: &Admitted, verdict: Verdict) -> Body {
+        let state = self.state(run);
+        let facts = Facts {
+            tenant: state.run.tenant.clone(),
+            owner: state.run.owner.clone(),
+            origin: ProposalOrigin::Model,
+            steps: state.run.step_count,
+            failures: state.run.failures,
+            denials: state.run.denials,
+            active_us: state.run.active_us,
+            labels: Labels::of(Origin::Owner),
+            label_seq: 0,
+        };
+        Body::StepJudged(StepJudged {
+            origin: ProposalOrigin::Model,
+            admitted: admitted.clone(),
+            verdict,
+            policy: state.run.policy,
+            facts,
+        })
+    }
+
+    fn started(&self, run: RunId, call: Digest) -> Body {
+        let epoch = self.state(run).run.epoch;
+        Body::StepStarted(StepStarted { call, epoch, deadline_ms: 1_000, start: 1 })
+    }
+
+    fn result(content: ContentRef) -> Observation {
+        Observation {
+            kind: ObservationKind::ToolResult,
+            failure: None,
+            refusal: None,
+            content: Some(content),
+            fingerprint: Some(Digest::of(Kind::Observation, b"result")),
+            labels: Labels::of(Origin::external("files.create")),
+            cut: false,
+        }
+    }
+
+    fn finished(status: StepStatus, observation: Option<Observation>) -> Body {
+        Body::StepFinished(StepFinished { status, read: None, observation, active_us: 11 })
+    }
+
+    fn allowed_call(&mut self, run: RunId) {
+        let step = self.open(run);
+        let call = self.call(run, None);
+        let rules = vec!["class local_mutation: allow".to_owned()];
+        let bodies = vec![
+            self.judged(run, &call.admitted, Verdict::Allow { rules }),
+            self.started(run, call.admitted.call),
+        ];
+        self.drive(run, Some(step), bodies, Vec::new());
+        let result = self.content(r#"{"made":true}"#);
+        let state = self.state(run);
+        let labels = Labels::of(Origin::external("files.create"));
+        let labelled = Body::ThreadLabelled(ThreadLabelled { labels, run, step });
+        let finished = Self::finished(StepStatus::Done, Some(Self::result(result.reference())));
+        let events =
+            vec![(run.into(), Some(step), finished), (state.run.thread.into(), None, labelled)];
+        self.append(self.driver(run), events, vec![result], Vec::new());
+        self.drive(run, None, vec![self.released(run)], Vec::new());
+        self.take(run);
+    }
+
+    fn released(&self, run: RunId) -> Body {
+        Body::LeaseReleased(LeaseReleased { epoch: self.state(run).run.epoch })
+    }
+
+    /// Asks about a new step and lets the run wait.
+    fn ask(&mut self, run: RunId, count: u32, on_rejection: OnRejection) -> (StepId, QuestionId) {
+        let step = self.open(run);
+        let reviewers = Reviewers { role: "operator".to_owned(), count };
+        let call = self.call(run, Some(reviewers.clone()));
+        let verdict = Verdict::Ask {
+            reason: Refusal::NothingMatched,
+            rules: vec!["class local_mutation: ask".to_owned()],
+            reviewers: reviewers.clone(),
+            on_rejection,
+        };
+        let judged = self.judged(run, &call.admitted, verdict);
+        let (id, asked) =
+            self.asked(run, step, QuestionKind::Approval, &call, reviewers, on_rejection);
+        self.drive(run, Some(step), vec![judged, asked], vec![call.card]);
+        (step, id)
+    }
+
+    fn asked(
+        &self,
+        run: RunId,
+        step: StepId,
+        kind: QuestionKind,
+        call: &Call,
+        reviewers: Reviewers,
+        on_rejection: OnRejection,
+    ) -> (QuestionId, Body) {
+        let question = QuestionId::draw(self.at, &self.entropy);
+        let expires_at = Some(self.at.after(Duration::from_mins(10)));
+        let terms = Terms {
+            instance: self.store.instance(),
+            tenant: self.scope.tenant(),
+            run,
+            step,
+            question,
+            kind,
+            call: call.admitted.call,
+            expires_at,
+            uses: 1,
+        };
+        let asked = QuestionAsked {
+            question,
+            kind,
+            digest: terms.digest(),
+            call: call.admitted.call,
+            card: call.card.reference(),
+            reviewers,
+            on_rejection,
+            uses: 1,
+            expires_at,
+            active_us: 5,
+        };
+        (question, Body::QuestionAsked(asked))
+    }
+
+    fn answer(&mut self, run: RunId, person: &str, answer: Answer, result: Option<Content>) {
+        let question = self.state(run).question.unwrap();
+        let note = self.content("as agreed");
+        let key = if person == "ann" { &self.ann } else { &self.bob };
+        let statement = Statement {
+            covers: vec![question.digest],
+            answer,
+            key: key.id(),
+            at: self.at,
+            note: Some(note.reference()),
+            result: result.as_ref().map(Content::reference),
+        };
+        let signature = key.sign(&statement);
+        let person = person.to_owned();
+        let answered = QuestionAnswered { question: question.id, person, statement, signature };
+        let condition = Condition::Operator {
+            run,
+            statuses: vec![RunStatus::Waiting],
+            question: Some((question.id, question.digest)),
+        };
+        let events = vec![(run.into(), Some(question.step), Body::QuestionAnswered(answered))];
+        let contents = [Some(note), result].into_iter().flatten().collect();
+        self.append(condition, events, contents, Vec::new());
+    }
+
+    /// Two people agree, the grant is used, the call happens.
+    fn granted_call(&mut self, run: RunId) {
+        let (step, question) = self.ask(run, 2, OnRejection::EndRun);
+        self.answer(run, "ann", Answer::Approve, None);
+        self.answer(run, "bob", Answer::Approve, None);
+        self.take(run);
+        let call = self.state(run).question.unwrap().call;
+        let used = Body::ApprovalUsed(ApprovalUsed { question });
+        let started = self.started(run, call);
+        self.drive(run, Some(step), vec![used, started], Vec::new());
+        let result = self.content(r#"{"made":true}"#);
+        let finished = Self::finished(StepStatus::Done, Some(Self::result(result.reference())));
+        self.drive(run, Some(step), vec![finished], vec![result]);
+    }
+
+    fn rejected_call(&mut self, run: RunId) {
+        let (step, _) = self.ask(run, 1, OnRejection::Observe);
+        self.answer(run, "bob", Answer::Reject, None);
+        self.take(run);
+        let denied = Observation {
+            kind: ObservationKind::Denied,
+            refusal: Some(Refusal::NothingMatched),
+            content: None,
+            fingerprint: None,
+            labels: Labels::none(),
+            ..Self::result(self.content("").reference())
+        };
+        self.drive(run, Some(step), vec![Self::finished(StepStatus::Failed, Some(denied))], vec![]);
+    }
+
+    /// A call whose outcome nobody knows, until a person says that it happened.
+    fn unknown_outcome(&mut self, run: RunId) {
+        let step = self.open(run);
+        let call = self.call(run, None);
+        let rules = vec!["class local_mutation: allow".to_owned()];
+        let bodies = vec![
+            self.judged(run, &call.admitted, Verdict::Allow { rules }),
+            self.started(run, call.admitted.call),
+        ];
+        self.drive(run, Some(step), bodies, Vec::new());
+        let reviewers = Reviewers { role: "operator".to_owned(), count: 1 };
+        let (_, asked) = self.asked(
+            run,
+            step,
+            QuestionKind::UnknownOutcome,
+            &call,
+            reviewers,
+            OnRejection::Observe,
+        );
+        self.drive(run, Some(step), vec![asked], vec![call.card]);
+        let result = self.content(r#"{"made":"by hand"}"#);
+        let named = result.reference();
+        self.answer(run, "ann", Answer::Happened, Some(result));
+        self.take(run);
+        // The content that the answer brought is named a second time.
+        let finished = Self::finished(StepStatus::Done, Some(Self::result(named)));
+        self.drive(run, Some(step), vec![finished], Vec::new());
+    }
+
+    /// A question that nobody answers, and a run that ends with it.
+    fn expired_call(&mut self, run: RunId) {
+        let (_, id) = self.ask(run, 1, OnRejection::EndRun);
+        let due = self.state(run).question.unwrap().expires_at.unwrap();
+        self.at = due.after(Duration::from_secs(1));
+        let condition =
+            Condition::Sweep { run, question: id, status: QuestionStatus::Open, now: self.at, due };
+        let closed = QuestionClosed { question: id, status: QuestionStatus::Expired };
+        let ended =
+            RunFinished { reason: EndReason::ApprovalExpired, note: None, result: None, by: None };
+        let events = vec![
+            (run.into(), None, Body::QuestionClosed(closed)),
+            (run.into(), None, Body::RunFinished(ended)),
+        ];
+        self.append(condition, events, Vec::new(), Vec::new());
+    }
+
+    fn complete(&mut self, run: RunId) {
+        let step = self.open(run);
+        let (note, result) = (self.content("all tidy"), self.content(r#"{"files":3}"#));
+        let read = ReadAs { kind: ProposalKind::Complete, origin: ProposalOrigin::Model };
+        let finished = StepFinished {
+            status: StepStatus::Done,
+            read: Some(read),
+            observation: None,
+            active_us: 3,
+        };
+        let ended = RunFinished {
+            reason: EndReason::GoalCompleted,
+            note: Some(note.reference()),
+            result: Some(result.reference()),
+            by: None,
+        };
+        let events = vec![
+            (run.into(), Some(step), Body::StepFinished(finished)),
+            (run.into(), None, Body::RunFinished(ended)),
+        ];
+        self.append(self.driver(run), events, vec![note, result], Vec::new());
+    }
+
+    fn late(&mut self, run: RunId) {
+        let step = self.state(run).batch[0].id;
+        let content = self.content("too late");
+        let observation = Observation {
+            kind: ObservationKind::ToolError,
+            failure: Some(Failure::Timeout),
+            ..Self::result(content.reference())
+        };
+        let late = Body::OutcomeLate(OutcomeLate { epoch: Epoch(1), observation });
+        let events = vec![(run.into(), Some(step), late)];
+        self.append(Condition::Late, events, vec![content], Vec::new());
+    }
+
+    fn erase(&mut self, run: RunId) {
+        let goal = self.state(run).run.goal.digest;
+        let at = self.tick();
+        block_on(self.store.erase(&self.scope, goal, "ann", at)).unwrap();
+    }
+
+    /// One more run, so that a record goes on.
+    pub(crate) fn more(&mut self) {
+        let run = self.create(None);
+        self.allowed_call(run);
+        self.complete(run);
+    }
+}

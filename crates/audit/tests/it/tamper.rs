@@ -1,0 +1,187 @@
+//! The tamper table: every column of every covered table, changed, deleted, inserted and swapped, in rows of every
+//! type of event, on both stores. Each change is seen; the untouched record verifies before and after each row's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portcullis_audit::{Break, Options, Report};
+use portcullis_domain::event::Body;
+use portcullis_domain::row::Cell;
+use portcullis_store::memory::MemoryStore;
+
+use crate::scene::{Drawn, START, Scene};
+use crate::tables::{COVERED, Editable, Table, others};
+
+/// One change that somebody could make.
+struct Change {
+    what: &'static str,
+    /// The column, or nothing when the whole row is meant.
+    column: Option<usize>,
+    row: usize,
+    table: Table,
+}
+
+/// The rows of a table that are tampered with: all of them, and of events the first and last of each type.
+fn rows(table: &Table) -> Vec<usize> {
+    if table.name != "events" {
+        return (0..table.rows.len()).collect();
+    }
+    let kind = table.column("kind");
+    let mut rows = BTreeSet::new();
+    for (name, _) in Body::TYPES {
+        let own = |(_, row): &(usize, &Vec<Cell>)| row[kind] == Cell::Text((*name).to_owned());
+        let first = table.rows.iter().enumerate().find(own);
+        let last = table.rows.iter().enumerate().rfind(own);
+        rows.insert(first.unwrap_or_else(|| panic!("the scene has no `{name}`")).0);
+        rows.insert(last.unwrap().0);
+    }
+    rows.into_iter().collect()
+}
+
+fn changed(table: &Table, what: &'static str, row: usize, edit: impl FnOnce(&mut Table)) -> Change {
+    let mut table = table.clone();
+    edit(&mut table);
+    Change { what, column: None, row, table }
+}
+
+fn updates(table: &Table, row: usize) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for column in 0..table.columns.len() {
+        let values: Vec<&Cell> = table.rows.iter().map(|row| &row[column]).collect();
+        for value in others(&table.rows[row][column], &values) {
+            let edit = |table: &mut Table| table.rows[row][column] = value;
+            changes.push(Change { column: Some(column), ..changed(table, "update", row, edit) });
+        }
+    }
+    changes
+}
+
+/// A copy of the row under a new key. The stream's place is a second key of events.
+fn insert(table: &Table, row: usize) -> Change {
+    changed(table, "insert", row, |table| {
+        let mut copy = table.rows[row].clone();
+        let mut keys = table.key.clone();
+        if table.name == "events" {
+            keys = vec![table.column("journal_seq"), table.column("stream_seq")];
+        }
+        for key in keys {
+            copy[key] = match &copy[key] {
+                Cell::Int(seq) => Cell::Int(seq + 1_000),
+                other => others(other, &[]).swap_remove(0),
+            };
+        }
+        table.rows.push(copy);
+    })
+}
+
+/// The row and the next one change places under their keys, as a whole and column by column.
+fn swaps(table: &Table, row: usize) -> Vec<Change> {
+    let other = (row + 1) % table.rows.len();
+    let columns: Vec<usize> =
+        (0..table.columns.len()).filter(|column| !table.key.contains(column)).collect();
+    let swap = |table: &mut Table, column: usize| {
+        let held = table.rows[row][column].clone();
+        table.rows[row][column] = std::mem::replace(&mut table.rows[other][column], held);
+    };
+    let mut changes = vec![changed(table, "swap", row, |table| {
+        columns.iter().for_each(|column| swap(table, *column));
+    })];
+    for column in &columns {
+        let change = changed(table, "swap", row, |table| swap(table, *column));
+        changes.push(Change { column: Some(*column), ..change });
+    }
+    changes.retain(|change| change.table != *table);
+    changes
+}
+
+/// What happened to the changes of one table.
+#[derive(Default)]
+struct Tally {
+    seen: BTreeMap<&'static str, usize>,
+    /// The tables could not hold such a row.
+    refused: usize,
+    columns: BTreeSet<usize>,
+}
+
+fn run_table(store: &dyn Editable, options: Options<'_>, table: &Table) -> Tally {
+    let mut tally = Tally::default();
+    for row in rows(table) {
+        let mut changes = updates(table, row);
+        changes.push(changed(table, "delete", row, |table| {
+            table.rows.remove(row);
+        }));
+        changes.push(insert(table, row));
+        changes.extend(swaps(table, row));
+        for change in changes {
+            let column = change.column.map(|column| table.columns[column].as_str());
+            if store.write(&change.table).is_err() {
+                tally.refused += 1;
+                continue;
+            }
+            let report = store.verify(options);
+            assert!(
+                !report.intact,
+                "{} of row {row} of `{}`, column {column:?}, was not seen: {:?} became {:?}",
+                change.what,
+                table.name,
+                table.rows[change.row],
+                change.table.rows.get(change.row),
+            );
+            check_named(table, &change, &report);
+            *tally.seen.entry(change.what).or_default() += 1;
+            tally.columns.extend(change.column.filter(|_| change.what == "update"));
+            store.write(table).unwrap();
+        }
+        assert!(store.verify(options).intact, "the untouched record verifies again");
+    }
+    tally
+}
+
+/// A cell of a state table that is no key is named exactly, and nothing else is.
+fn check_named(table: &Table, change: &Change, report: &Report) {
+    let Some(changed) = change.column.filter(|column| !table.key.contains(column)) else { return };
+    if change.what != "update" || ["events", "contents", "specs"].contains(&table.name.as_str()) {
+        return;
+    }
+    match report.breaks.as_slice() {
+        [Break::RowMismatch { table: named, column, expected, found, .. }] => {
+            assert_eq!((*named, *column), (table.name.as_str(), table.columns[changed].as_str()));
+            assert_ne!(expected, found);
+        }
+        other => panic!("expected one cell to be named, found {other:?}"),
+    }
+}
+
+/// Runs the whole tamper table on one store.
+fn run(store: &dyn Editable, scene: &Scene) {
+    let ring = scene.ring();
+    let options = Options { keys: Some(&ring), ..Options::default() };
+    let report = store.verify(options);
+    assert_eq!(report.breaks, []);
+    let tables = store.tables();
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(names, COVERED);
+    for table in &tables {
+        assert!(table.rows.len() > 1, "`{}` has too few rows to swap", table.name);
+        let tally = run_table(store, options, table);
+        told(table, &tally);
+        assert_eq!(tally.columns.len(), table.columns.len(), "each column of `{}`", table.name);
+        for what in ["update", "delete", "insert", "swap"] {
+            assert!(tally.seen.get(what).is_some_and(|n| *n > 0), "{what} of `{}`", table.name);
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "how many changes were made belongs to the test's output")]
+fn told(table: &Table, tally: &Tally) {
+    let (columns, seen, refused) = (table.columns.len(), &tally.seen, tally.refused);
+    println!("{}: {columns} columns, {seen:?} seen, {refused} refused by the table", table.name);
+}
+
+#[test]
+fn every_change_of_the_tables_in_memory_is_seen() {
+    let store = MemoryStore::new(START, &Drawn::default());
+    let mut scene = Scene::new(Arc::new(store.clone()));
+    scene.play();
+    run(&store, &scene);
+}
