@@ -89,6 +89,15 @@ fn one_mover_and_one_deleter_win() {
     bench.assert_clean();
 }
 
+/// Ends the other thread when the test ends, in whichever way.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_folder_that_becomes_a_link_leads_nowhere() {
     let bench = Bench::new();
@@ -107,6 +116,7 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
                 fs::rename(&aside, &d).unwrap();
             }
         });
+        let _stops = Stops(&stop);
         let mut round = 0;
         // Until the naive look was fooled too, so that the race is known to be there.
         while round < 2_000 || (fooled.load(Ordering::Relaxed) == 0 && round < 200_000) {
@@ -123,7 +133,6 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
             let replaced = bench.unchecked("files.replace", object([path(), expect, content]));
             assert!(matches!(replaced, Err(ToolFailure::NothingHappened { .. })), "{replaced:?}");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(fooled.into_inner() > 0, "the control was never fooled: this machine does not race");
     assert_eq!(fs::read(bench.outside.join("secret")).unwrap(), b"outside");
