@@ -54,10 +54,11 @@ pub trait Row: Sized {
     /// The cells, in the order of [`Row::COLUMNS`].
     fn cells(&self) -> Vec<Cell>;
 
+    /// The first [`Row::KEY`] cells.
+    fn key_cells(&self) -> Vec<Cell>;
+
     /// The cells after the first [`Row::FIXED`].
-    fn changing_cells(&self) -> Vec<Cell> {
-        self.cells().split_off(Self::FIXED)
-    }
+    fn changing_cells(&self) -> Vec<Cell>;
 
     /// The struct that has these cells.
     ///
@@ -266,6 +267,25 @@ macro_rules! rows {
             fn cells(&self) -> Vec<Cell> {
                 let Self { $($field),* } = self;
                 vec![$($field.cell()),*]
+            }
+
+            fn key_cells(&self) -> Vec<Cell> {
+                let mut cells = Vec::with_capacity($key);
+                let mut places = 0_usize..;
+                $(if places.next() < Some($key) {
+                    cells.push(self.$field.cell());
+                })*
+                cells
+            }
+
+            // Apart from `cells`, since this is on the path of each append and some fixed cells are large.
+            fn changing_cells(&self) -> Vec<Cell> {
+                let mut cells = Vec::with_capacity(Self::COLUMNS.len());
+                let mut places = 0_usize..;
+                $(if places.next() >= Some($fixed) {
+                    cells.push(self.$field.cell());
+                })*
+                cells
             }
 
             fn from_cells(cells: &[Cell]) -> Result<Self, RowError> {
