@@ -3,7 +3,7 @@
 use std::fmt;
 
 use portcullis_canon::{Digest, sanitize};
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId};
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::row::Cell;
 use portcullis_domain::stream::Stream;
 use serde::Serialize;
@@ -377,6 +377,21 @@ pub(super) fn cell(cell: &Cell) -> String {
     }
 }
 
+/// A primary key as a break shows it: an id as it is written everywhere, and what follows it.
+pub(super) fn key(table: &str, cells: &[Cell]) -> String {
+    let prefix = match table {
+        "runs" => RunId::PREFIX,
+        "steps" => StepId::PREFIX,
+        "threads" => ThreadId::PREFIX,
+        _ => QuestionId::PREFIX,
+    };
+    let part = |part: &Cell| match part {
+        Cell::Blob(id) => format!("{prefix}_{}", hex(id, id.len())),
+        other => cell(other),
+    };
+    cells.iter().map(part).collect::<Vec<_>>().join(" ")
+}
+
 /// Two cells that differ, shown so that one sees where: long ones from shortly before that place on.
 pub(super) fn difference(expected: &Cell, found: &Cell) -> (String, String) {
     let whole = (cell(expected), cell(found));
@@ -403,9 +418,12 @@ fn bytes(cell: &Cell) -> Option<&[u8]> {
 
 /// Stored bytes as a break shows them.
 fn bytes_shown(bytes: &[u8]) -> String {
-    let hex: String = bytes.iter().take(MAX_SHOWN / 2).map(|byte| format!("{byte:02x}")).collect();
     let more = if bytes.len() > MAX_SHOWN / 2 { sanitize::CLIP_MARKER } else { "" };
-    format!("x'{hex}{more}'")
+    format!("x'{}{more}'", hex(bytes, MAX_SHOWN / 2))
+}
+
+fn hex(bytes: &[u8], most: usize) -> String {
+    bytes.iter().take(most).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A stored type name as a break shows it.
@@ -415,8 +433,7 @@ pub(super) fn name(text: &str) -> String {
 
 /// A stream as a break shows it.
 pub(super) fn stream(stream: &Stream) -> String {
-    let id: String = stream.id.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{} stream {id}", stream.kind.as_str())
+    format!("{} stream {}", stream.kind.as_str(), hex(&stream.id, stream.id.len()))
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Walk<'_> {
         let table = R::TABLE;
         let expected = row.cells();
         let key = expected.get(..R::KEY).unwrap_or_default();
-        let shown = || key.iter().map(report::cell).collect::<Vec<_>>().join(", ");
+        let shown = || report::key(table, key);
         let found = match self.ledger.row(table, key) {
             Ok(Some(cells)) if cells.len() == expected.len() => cells,
             Ok(Some(_)) | Err(StoreError::Damaged { .. }) => {

@@ -374,3 +374,36 @@ fn threads_that_draw_one_key_at_once_get_the_same_one() {
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
 }
+
+/// Names the folder in which the child of the next test draws its key.
+const CHILD: &str = "PORTCULLIS_TEST_KEY_FOLDER";
+
+#[test]
+fn modes_hold_under_any_umask() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        SigningKey::create(Path::new(&folder), "ann", &Counter::new()).unwrap();
+        return;
+    }
+    for umask in ["000", "022", "077", "277"] {
+        if umask == "277" && !rustix::process::geteuid().is_root() {
+            portcullis_testkit::skip::skip(
+                "a folder that its owner cannot write stops all but root",
+            );
+            continue;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("keys");
+        let done = std::process::Command::new("sh")
+            .args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "keys::modes_hold_under_any_umask"])
+            .env(CHILD, &folder)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{umask}: {done:?}");
+        assert_eq!(mode(&folder) & 0o077, 0, "{umask}");
+        for file in ["ann.key", "ann.pub"] {
+            assert_eq!(mode(&folder.join(file)), 0o600, "{umask} {file}");
+        }
+    }
+}

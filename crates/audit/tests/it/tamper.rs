@@ -56,22 +56,26 @@ fn updates(table: &Table, row: usize) -> Vec<Change> {
     changes
 }
 
-/// A copy of the row under a new key. The stream's place is a second key of events.
-fn insert(table: &Table, row: usize) -> Change {
-    changed(table, "insert", row, |table| {
-        let mut copy = table.rows[row].clone();
-        let mut keys = table.key.clone();
-        if table.name == "events" {
-            keys = vec![table.column("journal_seq"), table.column("stream_seq")];
-        }
-        for key in keys {
-            copy[key] = match &copy[key] {
-                Cell::Int(seq) => Cell::Int(seq + 1_000),
-                other => others(other, &[]).swap_remove(0),
-            };
-        }
-        table.rows.push(copy);
-    })
+/// Copies of the row under a new key, from which the first that the table takes is meant: a table may have a second
+/// key, such as the place in the stream.
+fn inserts(table: &Table, row: usize) -> Vec<Change> {
+    let integers = (0..table.columns.len()).filter(|column| {
+        !table.key.contains(column) && matches!(table.rows[row][*column], Cell::Int(_))
+    });
+    let further = std::iter::once(None).chain(integers.map(Some));
+    let copies = further.map(|further| {
+        changed(table, "insert", row, |table| {
+            let mut copy = table.rows[row].clone();
+            for key in table.key.iter().copied().chain(further) {
+                copy[key] = match &copy[key] {
+                    Cell::Int(place) => Cell::Int(place + 1_000),
+                    other => others(other, &[]).swap_remove(0),
+                };
+            }
+            table.rows.push(copy);
+        })
+    });
+    copies.collect()
 }
 
 /// The row and the next one change places under their keys, as a whole and column by column.
@@ -106,35 +110,50 @@ struct Tally {
 fn run_table(store: &dyn Editable, options: Options<'_>, table: &Table) -> Tally {
     let mut tally = Tally::default();
     for row in rows(table) {
+        let delete = |table: &mut Table| drop(table.rows.remove(row));
         let mut changes = updates(table, row);
-        changes.push(changed(table, "delete", row, |table| {
-            table.rows.remove(row);
-        }));
-        changes.push(insert(table, row));
+        changes.push(changed(table, "delete", row, delete));
         changes.extend(swaps(table, row));
         for change in changes {
-            let column = change.column.map(|column| table.columns[column].as_str());
-            if store.write(&change.table).is_err() {
-                tally.refused += 1;
-                continue;
-            }
-            let report = store.verify(options);
-            assert!(
-                !report.intact,
-                "{} of row {row} of `{}`, column {column:?}, was not seen: {:?} became {:?}",
-                change.what,
-                table.name,
-                table.rows[change.row],
-                change.table.rows.get(change.row),
-            );
-            check_named(table, &change, &report);
-            *tally.seen.entry(change.what).or_default() += 1;
-            tally.columns.extend(change.column.filter(|_| change.what == "update"));
-            store.write(table).unwrap();
+            tally.make(store, options, table, &change);
         }
+        let taken = |change| tally.make(store, options, table, change);
+        assert!(inserts(table, row).iter().any(taken), "no copy fits into `{}`", table.name);
         assert!(store.verify(options).intact, "the untouched record verifies again");
     }
     tally
+}
+
+impl Tally {
+    /// Makes a change, sees that it is seen, and takes it back. False when the table could not take it.
+    fn make(
+        &mut self,
+        store: &dyn Editable,
+        options: Options<'_>,
+        table: &Table,
+        change: &Change,
+    ) -> bool {
+        if store.write(&change.table).is_err() {
+            self.refused += 1;
+            return false;
+        }
+        let report = store.verify(options);
+        assert!(
+            !report.intact,
+            "{} of row {} of `{}`, column {:?}, was not seen: {:?} became {:?}",
+            change.what,
+            change.row,
+            table.name,
+            change.column.map(|column| &table.columns[column]),
+            table.rows[change.row],
+            change.table.rows.get(change.row),
+        );
+        check_named(table, change, &report);
+        *self.seen.entry(change.what).or_default() += 1;
+        self.columns.extend(change.column.filter(|_| change.what == "update"));
+        store.write(table).unwrap();
+        true
+    }
 }
 
 /// A cell of a state table that is no key is named exactly, and nothing else is.
