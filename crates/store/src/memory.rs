@@ -49,6 +49,7 @@ use crate::{observe, stored};
 use apply::View;
 pub use raw::Raw;
 use raw::State;
+pub(crate) use read::{checked_content, checked_spec};
 
 /// A fault that a test wants of the next append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

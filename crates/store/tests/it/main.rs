@@ -17,3 +17,4 @@ mod open;
 mod open_files;
 mod open_migrate;
 mod open_users;
+mod sqlite;

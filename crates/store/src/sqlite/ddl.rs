@@ -1,0 +1,201 @@
+//! The schema, step by step.
+
+use super::migrate::Migration;
+
+/// Every step so far. A released one never changes.
+pub const MIGRATIONS: &[Migration] = &[Migration { version: 1, sql: FIRST, oldest_writer: 1 }];
+
+/// The five state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
+/// rowid: it is the order in which rows were made, and a wide row then lies in one page.
+///
+/// `journal_seq` is the rowid, since a SQLite file has one journal: the newest events lie at the end of the
+/// table, and the journal needs no index of its own. The payload comes last, so that an event's hash is read
+/// without it.
+const FIRST: &str = r#"
+CREATE TABLE events (
+    journal_seq INTEGER NOT NULL PRIMARY KEY,
+    journal BLOB NOT NULL,
+    tenant TEXT NOT NULL,
+    stream_kind TEXT NOT NULL,
+    stream_id BLOB NOT NULL,
+    stream_seq INTEGER NOT NULL,
+    step BLOB,
+    at INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    journal_prev BLOB NOT NULL,
+    stream_prev BLOB NOT NULL,
+    hash BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    UNIQUE (stream_kind, stream_id, stream_seq)
+) STRICT;
+
+CREATE TABLE contents (
+    digest BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    owner_kind TEXT NOT NULL,
+    owner_id BLOB NOT NULL,
+    owner_seq INTEGER NOT NULL,
+    salt BLOB NOT NULL,
+    bytes BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE specs (
+    digest BLOB NOT NULL PRIMARY KEY,
+    bytes BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE runs (
+    id BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    thread BLOB NOT NULL,
+    parent BLOB,
+    root BLOB NOT NULL,
+    goal TEXT NOT NULL,
+    salt TEXT NOT NULL,
+    limits TEXT NOT NULL,
+    tools TEXT NOT NULL,
+    policy BLOB NOT NULL,
+    agent TEXT NOT NULL,
+    unconfined_agent INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT,
+    note TEXT,
+    result TEXT,
+    step_count INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    denials INTEGER NOT NULL,
+    active_us INTEGER NOT NULL,
+    question BLOB,
+    epoch INTEGER NOT NULL,
+    holder TEXT,
+    finished_at INTEGER,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX runs_by_tenant ON runs (tenant);
+CREATE INDEX runs_by_status ON runs (tenant, status);
+
+CREATE TABLE steps (
+    id BLOB NOT NULL PRIMARY KEY,
+    run BLOB NOT NULL,
+    "index" INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    batch_index INTEGER NOT NULL,
+    opened_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    proposal TEXT,
+    kind TEXT,
+    origin TEXT,
+    admitted TEXT,
+    verdict TEXT,
+    policy BLOB,
+    question BLOB,
+    attempts INTEGER NOT NULL,
+    starts INTEGER NOT NULL,
+    observation TEXT,
+    started_at INTEGER,
+    finished_at INTEGER,
+    UNIQUE (run, "index")
+) STRICT;
+
+CREATE TABLE questions (
+    id BLOB NOT NULL PRIMARY KEY,
+    run BLOB NOT NULL,
+    step BLOB NOT NULL,
+    kind TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    call BLOB NOT NULL,
+    card TEXT NOT NULL,
+    reviewers TEXT NOT NULL,
+    on_rejection TEXT NOT NULL,
+    uses INTEGER NOT NULL,
+    expires_at INTEGER,
+    asked_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    used INTEGER NOT NULL,
+    yes INTEGER NOT NULL,
+    granted_at INTEGER,
+    closed_at INTEGER
+) STRICT;
+CREATE INDEX questions_by_run ON questions (run);
+CREATE INDEX questions_by_status ON questions (status);
+
+CREATE TABLE approvals (
+    question BLOB NOT NULL,
+    person TEXT NOT NULL,
+    statement TEXT NOT NULL,
+    signature BLOB NOT NULL,
+    PRIMARY KEY (question, person)
+) STRICT;
+
+CREATE TABLE threads (
+    id BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    opened_at INTEGER NOT NULL,
+    labels TEXT NOT NULL,
+    label_seq INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE leases (
+    run BLOB NOT NULL PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    until INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+"#;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::tables::TABLES;
+
+    fn names(conn: &Connection, pragma: &str) -> Vec<(String, i64)> {
+        let mut statement = conn.prepare(pragma).unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get("name")?, row.get("pk")?))).unwrap();
+        rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn state_tables_have_the_columns_of_their_structs() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        for table in TABLES {
+            let found = names(&conn, &format!("PRAGMA table_info({})", table.name));
+            let columns: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(columns, table.columns, "{}", table.name);
+            let key = found.iter().filter(|(_, place)| *place > 0).count();
+            assert_eq!(key, table.key, "{}", table.name);
+            assert!(found.iter().take(key).all(|(_, place)| *place > 0), "{}", table.name);
+        }
+    }
+
+    #[test]
+    fn lists_use_an_index_and_sort_nothing() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        for list in super::super::read::LISTS {
+            let query = format!("SELECT 1 {list}");
+            let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();
+            let plan: Vec<String> = statement
+                .raw_query()
+                .mapped(|row| row.get("detail"))
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let plan = plan.join("; ");
+            assert!(!plan.contains("TEMP B-TREE"), "{query}: {plan}");
+            assert!(
+                plan.contains("SEARCH") || query.contains("FROM questions q WHERE EXISTS"),
+                "{query}: {plan}"
+            );
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Reads for people: pages with caps, counted, with damaged rows in their place.
+
+use portcullis_canon::Digest;
+use portcullis_domain::approval::Approval;
+use portcullis_domain::content::Content;
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredContent, StoredEvent};
+use portcullis_domain::question::{Question, QuestionStatus};
+use portcullis_domain::row::Row;
+use portcullis_domain::run::{Run, RunStatus};
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::step::Step;
+use rusqlite::types::{ToSql, ValueRef};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::fault::refusal;
+use super::{lookup, sql};
+use crate::admit::{MAX_CONTENT_BYTES, MAX_SPEC_BYTES};
+use crate::memory::{checked_content, checked_spec};
+use crate::tables::{check_limit, check_page, read_row};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+const RUNS: &str = "FROM runs WHERE tenant = ?1 ORDER BY rowid DESC";
+const RUNS_BY_STATUS: &str = "FROM runs WHERE tenant = ?1 AND status = ?2 ORDER BY rowid DESC";
+const STEPS: &str = r#"FROM steps WHERE run = ?1 ORDER BY "index""#;
+const QUESTIONS: &str = "FROM questions q WHERE EXISTS \
+    (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
+const QUESTIONS_OF_RUN: &str = "FROM questions q WHERE q.run = ?2 AND EXISTS \
+    (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
+const QUESTIONS_BY_STATUS: &str = "FROM questions q WHERE q.status = ?2 AND EXISTS \
+    (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
+const QUESTIONS_OF_RUN_BY_STATUS: &str = "FROM questions q WHERE q.run = ?2 AND +q.status = ?3 AND EXISTS \
+    (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
+
+/// Every list, for the test that looks at how SQLite answers it.
+#[cfg(test)]
+pub(super) const LISTS: [&str; 7] = [
+    RUNS,
+    RUNS_BY_STATUS,
+    STEPS,
+    QUESTIONS,
+    QUESTIONS_OF_RUN,
+    QUESTIONS_BY_STATUS,
+    QUESTIONS_OF_RUN_BY_STATUS,
+];
+
+/// A page of a list, and how many rows the list has.
+fn page<R: Row>(
+    conn: &Connection,
+    list: &str,
+    values: &[&dyn ToSql],
+    page: Page,
+) -> Result<Rows<R>> {
+    check_page(page)?;
+    let total: i64 = conn
+        .prepare_cached(&format!("SELECT count(*) {list}"))
+        .and_then(|mut statement| statement.query_row(values, |row| row.get(0)))
+        .map_err(|e| refusal(&e))?;
+    let next = values.len();
+    let (limit_place, offset_place) = (next.saturating_add(1), next.saturating_add(2));
+    let columns = sql::columns::<R>();
+    let query = format!("SELECT {columns} {list} LIMIT ?{limit_place} OFFSET ?{offset_place}");
+    let limit = i64::from(page.limit);
+    let offset = i64::try_from(page.offset).unwrap_or(i64::MAX);
+    let mut values = values.to_vec();
+    values.push(&limit);
+    values.push(&offset);
+    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
+    let rows = statement
+        .query_map(values.as_slice(), |row| sql::cells(row, R::COLUMNS.len()))
+        .and_then(|rows| rows.collect::<rusqlite::Result<Vec<_>>>())
+        .map_err(|e| refusal(&e))?;
+    Ok(Rows {
+        rows: rows.iter().map(|cells| read_row(cells)).collect(),
+        total: u64::try_from(total).unwrap_or(0),
+    })
+}
+
+/// Whether a run's row says that it is this tenant's, without reading the rest of it.
+fn owns(conn: &Connection, tenant: &Tenant, run: RunId) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND tenant = ?2")
+        .and_then(|mut statement| statement.exists(params![run.as_bytes(), tenant.as_str()]))
+        .map_err(|e| refusal(&e))
+}
+
+pub(super) fn run(conn: &Connection, tenant: &Tenant, id: RunId) -> Result<Option<RunState>> {
+    if !owns(conn, tenant, id)? {
+        return Ok(None);
+    }
+    lookup::run(conn, id)
+}
+
+pub(super) fn lease(
+    conn: &Connection,
+    tenant: &Tenant,
+    run: RunId,
+) -> Result<Option<portcullis_domain::ports::LeaseTerm>> {
+    if owns(conn, tenant, run)? { lookup::lease(conn, run) } else { Ok(None) }
+}
+
+pub(super) fn runs(
+    conn: &Connection,
+    tenant: &Tenant,
+    status: Option<RunStatus>,
+    wanted: Page,
+) -> Result<Rows<Run>> {
+    match status {
+        None => page(conn, RUNS, &[&tenant.as_str()], wanted),
+        Some(status) => page(conn, RUNS_BY_STATUS, &[&tenant.as_str(), &status.as_str()], wanted),
+    }
+}
+
+pub(super) fn steps(
+    conn: &Connection,
+    tenant: &Tenant,
+    run: RunId,
+    wanted: Page,
+) -> Result<Rows<Step>> {
+    check_page(wanted)?;
+    if !owns(conn, tenant, run)? {
+        return Ok(Rows { rows: Vec::new(), total: 0 });
+    }
+    page(conn, STEPS, &[run.as_bytes()], wanted)
+}
+
+pub(super) fn questions(
+    conn: &Connection,
+    tenant: &Tenant,
+    run: Option<RunId>,
+    status: Option<QuestionStatus>,
+    wanted: Page,
+) -> Result<Rows<Question>> {
+    let tenant = tenant.as_str();
+    let run = run.as_ref().map(RunId::as_bytes);
+    let status = status.map(QuestionStatus::as_str);
+    match (run, status) {
+        (None, None) => page(conn, QUESTIONS, &[&tenant], wanted),
+        (Some(run), None) => page(conn, QUESTIONS_OF_RUN, &[&tenant, run], wanted),
+        (None, Some(status)) => page(conn, QUESTIONS_BY_STATUS, &[&tenant, &status], wanted),
+        (Some(run), Some(status)) => {
+            page(conn, QUESTIONS_OF_RUN_BY_STATUS, &[&tenant, run, &status], wanted)
+        }
+    }
+}
+
+pub(super) fn approvals(
+    conn: &Connection,
+    tenant: &Tenant,
+    question: QuestionId,
+) -> Result<Vec<Approval>> {
+    let owned = conn
+        .prepare_cached(
+            "SELECT 1 FROM questions q JOIN runs r ON r.id = q.run WHERE q.id = ?1 AND r.tenant = ?2",
+        )
+        .and_then(|mut statement| statement.exists(params![question.as_bytes(), tenant.as_str()]))
+        .map_err(|e| refusal(&e))?;
+    if owned { lookup::approvals(conn, question) } else { Ok(Vec::new()) }
+}
+
+/// A content row; one that is larger than any of ours has no bytes.
+pub(super) fn stored_content(conn: &Connection, digest: Digest) -> Result<Option<StoredContent>> {
+    let read = || {
+        let bytes = sql::guarded("bytes", MAX_CONTENT_BYTES);
+        conn.prepare_cached(&format!(
+            "SELECT digest, tenant, owner_kind, owner_id, owner_seq, salt, {bytes}
+             FROM contents WHERE digest = ?1"
+        ))?
+        .query_row(params![digest.as_bytes()], |row| {
+            Ok(StoredContent {
+                digest: blob(row.get_ref(0)?),
+                tenant: text(row.get_ref(1)?),
+                owner: (text(row.get_ref(2)?), blob(row.get_ref(3)?), integer(row.get_ref(4)?)),
+                salt: blob(row.get_ref(5)?),
+                bytes: blob(row.get_ref(6)?),
+            })
+        })
+        .optional()
+    };
+    read().map_err(|e| refusal(&e))
+}
+
+pub(super) fn content(
+    conn: &Connection,
+    tenant: &Tenant,
+    digest: Digest,
+) -> Result<Option<Content>> {
+    match stored_content(conn, digest)? {
+        Some(row) if row.tenant == tenant.as_str() => {
+            checked_content(digest, &row.salt, row.bytes).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A spec row's bytes; one that is larger than any of ours has none.
+pub(super) fn stored_spec(conn: &Connection, digest: Digest) -> Result<Option<Vec<u8>>> {
+    let read = || {
+        let bytes = sql::guarded("bytes", MAX_SPEC_BYTES);
+        conn.prepare_cached(&format!("SELECT {bytes} FROM specs WHERE digest = ?1"))?
+            .query_row(params![digest.as_bytes()], |row| Ok(blob(row.get_ref(0)?)))
+            .optional()
+    };
+    read().map_err(|e| refusal(&e))
+}
+
+pub(super) fn spec(conn: &Connection, digest: Digest) -> Result<Option<Vec<u8>>> {
+    stored_spec(conn, digest)?.map(|bytes| checked_spec(digest, bytes)).transpose()
+}
+
+pub(super) fn events(
+    conn: &Connection,
+    tenant: &Tenant,
+    filter: EventFilter,
+) -> Result<Vec<StoredEvent>> {
+    let after = i64::try_from(filter.after).unwrap_or(i64::MAX);
+    let tenant = tenant.as_str();
+    match filter.stream {
+        None => event_page(
+            conn,
+            "WHERE journal_seq > ?1 AND tenant = ?2 ORDER BY journal_seq",
+            &[&after, &tenant],
+            filter.limit,
+        ),
+        // The order of a stream is the order of the journal.
+        Some(stream) => event_page(
+            conn,
+            "WHERE stream_kind = ?3 AND stream_id = ?4 AND journal_seq > ?1 AND tenant = ?2
+             ORDER BY stream_seq",
+            &[&after, &tenant, &stream.kind.as_str(), &stream.id],
+            filter.limit,
+        ),
+    }
+}
+
+/// The bytes of payloads after which a page of events ends early.
+const PAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Events that a condition selects. The page is shorter than its limit when its payloads are very large; it is
+/// empty only at the end.
+pub(super) fn event_page(
+    conn: &Connection,
+    rest: &str,
+    values: &[&dyn ToSql],
+    limit: u32,
+) -> Result<Vec<StoredEvent>> {
+    check_limit(limit)?;
+    let query = format!("SELECT {} FROM events {rest} LIMIT {limit}", *sql::EVENT_COLUMNS);
+    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
+    let mut rows = statement.query(values).map_err(|e| refusal(&e))?;
+    let (mut events, mut bytes) = (Vec::new(), 0_usize);
+    while let Some(row) = rows.next().map_err(|e| refusal(&e))? {
+        let event = event(row).map_err(|e| refusal(&e))?;
+        bytes = bytes.saturating_add(event.payload.len());
+        events.push(event);
+        if bytes > PAGE_BYTES {
+            break;
+        }
+    }
+    Ok(events)
+}
+
+/// An event's row. What has another type than the column is read as nothing, which no hash fits.
+fn event(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredEvent> {
+    Ok(StoredEvent {
+        journal: blob(row.get_ref(0)?),
+        journal_seq: integer(row.get_ref(1)?),
+        tenant: text(row.get_ref(2)?),
+        stream_kind: text(row.get_ref(3)?),
+        stream_id: blob(row.get_ref(4)?),
+        stream_seq: integer(row.get_ref(5)?),
+        step: match row.get_ref(6)? {
+            ValueRef::Null => None,
+            value => Some(blob(value)),
+        },
+        at: integer(row.get_ref(7)?),
+        kind: text(row.get_ref(8)?),
+        version: integer(row.get_ref(9)?),
+        payload: blob(row.get_ref(10)?),
+        journal_prev: blob(row.get_ref(11)?),
+        stream_prev: blob(row.get_ref(12)?),
+        hash: blob(row.get_ref(13)?),
+    })
+}
+
+fn blob(value: ValueRef<'_>) -> Vec<u8> {
+    match value {
+        ValueRef::Blob(bytes) => bytes.to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+fn text(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Text(text) => std::str::from_utf8(text).unwrap_or("").to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn integer(value: ValueRef<'_>) -> i64 {
+    match value {
+        ValueRef::Integer(value) => value,
+        _ => i64::MIN,
+    }
+}

@@ -1,0 +1,368 @@
+//! The SQLite store as its callers see it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use futures_channel::oneshot;
+use portcullis_canon::Digest;
+use portcullis_domain::approval::Approval;
+use portcullis_domain::content::Content;
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::ports::{
+    Append, BoxFuture, Committed, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers, Observer, Page,
+    Rows, Store, StoreError, StoredEvent,
+};
+use portcullis_domain::question::{Question, QuestionStatus};
+use portcullis_domain::run::{Run, RunStatus};
+use portcullis_domain::scope::{Scope, Tenant};
+use portcullis_domain::step::Step;
+use portcullis_domain::stream::Tip;
+use portcullis_domain::thread::Thread;
+use portcullis_domain::time::Timestamp;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use super::ddl::MIGRATIONS;
+use super::error::OpenError;
+use super::ledger::SqliteLedger;
+use super::open::{OpenMode, Opened, open};
+use super::queue::Queue;
+use super::readers::{READERS, Readers};
+use super::write::{Memory, write_event, write_identity};
+use super::writer::{self, Job, Renewal, Writer};
+use super::{fault, lookup, read};
+use crate::admit::{self, Chain};
+use crate::memory::erasure;
+
+/// How many appends may wait for the writer.
+const WAITING: usize = 1024;
+
+/// What opening a store needs from the world.
+pub struct Opening<'a> {
+    /// The time; the first opening's ids and first event carry it.
+    pub now: Timestamp,
+    /// Draws the ids of a new installation.
+    pub entropy: &'a dyn Entropy,
+    /// Who sees events after their commit, in order, on the writer's thread.
+    pub observers: Vec<Arc<dyn Observer>>,
+}
+
+impl std::fmt::Debug for Opening<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opening").field("now", &self.now).finish_non_exhaustive()
+    }
+}
+
+/// A store in one SQLite file.
+///
+/// Appends are committed by one thread and survive the future that asked for them: dropping it loses the
+/// answer and not the record. Dropping the store commits what waits and waits for its threads.
+///
+/// ```
+/// use portcullis_domain::ports::{Entropy, Ledgers};
+/// use portcullis_domain::time::Timestamp;
+/// use portcullis_store::sqlite::open::OpenMode;
+/// use portcullis_store::sqlite::{Opening, SqliteStore};
+/// # struct Fixed;
+/// # impl Entropy for Fixed {
+/// #     fn fill(&self, bytes: &mut [u8]) {
+/// #         bytes.fill(7);
+/// #     }
+/// # }
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("portcullis.db");
+/// let opening = Opening { now: Timestamp::from_micros(0), entropy: &Fixed, observers: vec![] };
+/// let store = SqliteStore::open(&path, OpenMode::CreateOrOpen, opening)?;
+/// assert_eq!(store.begin()?.count("events")?, 1); // journal.opened
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteStore {
+    path: PathBuf,
+    instance: InstanceId,
+    journal: JournalId,
+    writing: Option<Writing>,
+    readers: Readers,
+}
+
+/// The writer's thread. Dropping it commits what waits.
+struct Writing {
+    queue: Arc<Queue<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.queue.close();
+        // The last handle may be dropped by an observer, on the writer's own thread.
+        let thread = self.thread.take().filter(|t| t.thread().id() != thread::current().id());
+        if let Some(thread) = thread {
+            let _reported_already = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, instance, journal, .. } = self;
+        f.debug_struct("SqliteStore")
+            .field("path", path)
+            .field("instance", instance)
+            .field("journal", journal)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`; the first opening draws the installation's ids and appends
+    /// `journal.opened`.
+    ///
+    /// With [`OpenMode::ReadOnly`] every append is refused with [`StoreError::Io`].
+    ///
+    /// # Errors
+    /// [`OpenError`] says in one sentence what to do.
+    pub fn open(path: &Path, mode: OpenMode, opening: Opening<'_>) -> Result<Self, OpenError> {
+        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS, opening.now.micros())?;
+        let (instance, journal) = identity(&conn, &path, mode, &opening)?;
+        let mut connections = Vec::with_capacity(READERS);
+        for _ in 0..READERS {
+            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS, 0)?.conn);
+        }
+        let system = |error: std::io::Error| OpenError::System {
+            path: path.clone(),
+            source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+        };
+        let readers = Readers::start(connections).map_err(system)?;
+        let writing = match mode {
+            OpenMode::ReadOnly => None,
+            OpenMode::CreateOrOpen | OpenMode::Existing => {
+                writer::prepare(&conn);
+                let writer = Writer {
+                    conn,
+                    path: path.clone(),
+                    instance,
+                    journal,
+                    observers: opening.observers,
+                    memory: Memory::new(),
+                    last: None,
+                    synced: true,
+                    #[cfg(test)]
+                    plans: Arc::default(),
+                };
+                Some(start(writer).map_err(system)?)
+            }
+        };
+        Ok(Self { path, instance, journal, writing, readers })
+    }
+
+    /// The file's absolute path, free of links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's one journal.
+    #[must_use]
+    pub const fn journal(&self) -> JournalId {
+        self.journal
+    }
+
+    fn queue(&self) -> Result<&Queue<Job>, StoreError> {
+        match &self.writing {
+            Some(writing) => Ok(&writing.queue),
+            None => Err(StoreError::Io("opened for reading only".to_owned())),
+        }
+    }
+
+    async fn submit(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Append { tenant: scope.tenant().clone(), append, reply };
+        self.queue()?.push(job).await.map_err(|_| StoreError::Closed)?;
+        // Without an answer the job was given up before it was begun.
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn read<'a, T: Send + 'static>(
+        &'a self,
+        scope: &Scope,
+        read: impl FnOnce(&Connection, &Tenant) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        let tenant = scope.tenant().clone();
+        Box::pin(self.readers.run(move |conn| read(conn, &tenant)))
+    }
+}
+
+fn start(writer: Writer) -> std::io::Result<Writing> {
+    let queue = Arc::new(Queue::new(WAITING));
+    let served = Arc::clone(&queue);
+    let thread = thread::Builder::new()
+        .name("portcullis-write".to_owned())
+        .spawn(move || writer.serve(&served))?;
+    Ok(Writing { queue, thread: Some(thread) })
+}
+
+/// The installation's ids; a writer draws them when there are none.
+fn identity(
+    conn: &Connection,
+    path: &Path,
+    mode: OpenMode,
+    opening: &Opening<'_>,
+) -> Result<(InstanceId, JournalId), OpenError> {
+    let sqlite = |error| OpenError::from_sqlite(path, &error);
+    if mode == OpenMode::ReadOnly {
+        let found = lookup::identity(conn).map_err(sqlite)?;
+        return found.ok_or_else(|| OpenError::Busy { path: path.to_path_buf() });
+    }
+    // Under the write lock, so that of two first openers one draws and the other reads.
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate).map_err(sqlite)?;
+    if let Some(found) = lookup::identity(&tx).map_err(sqlite)? {
+        return Ok(found);
+    }
+    let instance = InstanceId::draw(opening.now, opening.entropy);
+    let journal = JournalId::draw(opening.now, opening.entropy);
+    let chain = Chain { instance, journal, tip: Tip::START };
+    let damaged = |_| OpenError::Damaged { path: path.to_path_buf() };
+    let (event, payload) =
+        admit::open_journal(&chain, &Tenant::local(), opening.now).map_err(damaged)?;
+    write_identity(&tx, instance, journal).map_err(sqlite)?;
+    write_event(&tx, &event, &payload).map_err(|error| match error {
+        StoreError::Full => OpenError::DiskFull { path: path.to_path_buf() },
+        error => damaged(error),
+    })?;
+    tx.commit().map_err(sqlite)?;
+    Ok((instance, journal))
+}
+
+impl Store for SqliteStore {
+    fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    fn append<'a>(
+        &'a self,
+        scope: &'a Scope,
+        append: Append,
+    ) -> BoxFuture<'a, Result<Committed, StoreError>> {
+        Box::pin(self.submit(scope, append))
+    }
+
+    fn renew<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: RunId,
+        epoch: Epoch,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            let renewal = Renewal { run, epoch, now, until };
+            let job = Job::Renew { tenant: scope.tenant().clone(), renewal, reply };
+            self.queue()?.push(job).await.map_err(|_| StoreError::Closed)?;
+            answer.await.unwrap_or(Err(StoreError::Closed))
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: RunId,
+    ) -> BoxFuture<'a, Result<Option<RunState>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::run(conn, tenant, run))
+    }
+
+    fn lease<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: RunId,
+    ) -> BoxFuture<'a, Result<Option<LeaseTerm>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::lease(conn, tenant, run))
+    }
+
+    fn thread<'a>(
+        &'a self,
+        scope: &'a Scope,
+        thread: ThreadId,
+    ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
+        self.read(scope, move |conn, tenant| {
+            Ok(lookup::thread(conn, thread)?.filter(|thread| thread.tenant == *tenant))
+        })
+    }
+
+    fn content<'a>(
+        &'a self,
+        scope: &'a Scope,
+        digest: Digest,
+    ) -> BoxFuture<'a, Result<Option<Content>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::content(conn, tenant, digest))
+    }
+
+    fn spec(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
+        Box::pin(self.readers.run(move |conn| read::spec(conn, digest)))
+    }
+
+    fn runs<'a>(
+        &'a self,
+        scope: &'a Scope,
+        status: Option<RunStatus>,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::runs(conn, tenant, status, page))
+    }
+
+    fn steps<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: RunId,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Step>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::steps(conn, tenant, run, page))
+    }
+
+    fn questions<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: Option<RunId>,
+        status: Option<QuestionStatus>,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::questions(conn, tenant, run, status, page))
+    }
+
+    fn approvals<'a>(
+        &'a self,
+        scope: &'a Scope,
+        question: QuestionId,
+    ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::approvals(conn, tenant, question))
+    }
+
+    fn events<'a>(
+        &'a self,
+        scope: &'a Scope,
+        filter: EventFilter,
+    ) -> BoxFuture<'a, Result<Vec<StoredEvent>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::events(conn, tenant, filter))
+    }
+
+    fn erase<'a>(
+        &'a self,
+        scope: &'a Scope,
+        content: Digest,
+        by: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let append = erasure(self.instance, content, by, at);
+        Box::pin(async move { self.submit(scope, append).await.map(drop) })
+    }
+}
+
+impl Ledgers for SqliteStore {
+    fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError> {
+        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS, 0)
+            .map_err(|error| fault::closed(&error))?;
+        Ok(Box::new(SqliteLedger::begin(self.instance, opened.conn)?))
+    }
+}

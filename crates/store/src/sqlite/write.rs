@@ -1,0 +1,237 @@
+//! Writing an admitted append inside the writer's transaction.
+
+use portcullis_canon::Digest;
+use portcullis_domain::event::Event;
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::ports::{LeaseTerm, StoreError};
+use portcullis_domain::question::Question;
+use portcullis_domain::row::Row;
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::stream::Tip;
+use portcullis_domain::thread::Thread;
+use rusqlite::{Connection, params};
+
+use super::cache::Cache;
+use super::fault::refusal;
+use super::{lookup, sql};
+use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
+use crate::stored::int;
+
+/// What the writer remembers. It is true as long as nobody else has written to the file.
+#[derive(Debug)]
+pub(super) struct Memory {
+    runs: Cache<RunId, RunState>,
+    threads: Cache<ThreadId, Thread>,
+}
+
+impl Memory {
+    pub(super) fn new() -> Self {
+        Self { runs: Cache::new(256), threads: Cache::new(256) }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.runs.clear();
+        self.threads.clear();
+    }
+
+    /// Keeps the rows of an append that was written.
+    pub(super) fn keep(&mut self, run: Option<Changed<RunState>>, thread: Option<Changed<Thread>>) {
+        if let Some(Changed { row, .. }) = run {
+            self.runs.put(row.run.id, row);
+        }
+        if let Some(Changed { row, .. }) = thread {
+            self.threads.put(row.id, row);
+        }
+    }
+}
+
+/// The look-ups of admission, inside the transaction.
+pub(super) struct Desk<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) memory: &'a mut Memory,
+    pub(super) instance: InstanceId,
+}
+
+impl Base for Desk<'_> {
+    fn run(&mut self, run: RunId) -> Result<Option<RunState>, StoreError> {
+        match self.memory.runs.get(run) {
+            Some(state) => Ok(Some(state)),
+            None => lookup::run(self.conn, run),
+        }
+    }
+
+    fn lease(&mut self, run: RunId) -> Result<Option<LeaseTerm>, StoreError> {
+        lookup::lease(self.conn, run)
+    }
+
+    fn thread(&mut self, thread: ThreadId) -> Result<Option<Thread>, StoreError> {
+        if let Some(thread) = self.memory.threads.get(thread) {
+            return Ok(Some(thread));
+        }
+        let found = lookup::thread(self.conn, thread)?;
+        // What was read inside the transaction is as true as what was written.
+        if let Some(thread) = &found {
+            self.memory.threads.put(thread.id, thread.clone());
+        }
+        Ok(found)
+    }
+
+    fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
+        lookup::question(self.conn, question)
+    }
+
+    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError> {
+        lookup::content_owner(self.conn, digest)
+    }
+
+    fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError> {
+        lookup::has_spec(self.conn, digest)
+    }
+
+    fn system_tip(&mut self) -> Result<Tip, StoreError> {
+        lookup::system_tip(self.conn, self.instance)
+    }
+}
+
+fn sqlite(error: rusqlite::Error) -> StoreError {
+    refusal(&error)
+}
+
+/// Writes everything that an append stores.
+pub(super) fn write(
+    conn: &Connection,
+    tenant: &Tenant,
+    admitted: &Admitted,
+) -> Result<(), StoreError> {
+    for (event, payload) in admitted.events.iter().zip(&admitted.payloads) {
+        write_event(conn, event, payload)?;
+    }
+    for brought in &admitted.contents {
+        write_content(conn, tenant, brought)?;
+    }
+    for (digest, bytes) in &admitted.specs {
+        conn.prepare_cached("INSERT INTO specs (digest, bytes) VALUES (?1, ?2)")
+            .and_then(|mut statement| statement.execute(params![digest.as_bytes(), bytes]))
+            .map_err(sqlite)?;
+    }
+    for digest in &admitted.erased {
+        conn.prepare_cached("DELETE FROM contents WHERE digest = ?1")
+            .and_then(|mut statement| statement.execute(params![digest.as_bytes()]))
+            .map_err(sqlite)?;
+    }
+    if let Some(run) = admitted.run_row() {
+        write_row(conn, run.row, run.new)?;
+    }
+    for step in &admitted.steps {
+        write_row(conn, &step.row, step.new)?;
+    }
+    for question in &admitted.questions {
+        write_row(conn, &question.row, question.new)?;
+    }
+    for approval in &admitted.approvals {
+        write_row(conn, approval, true)?;
+    }
+    if let Some(thread) = &admitted.thread {
+        write_row(conn, &thread.row, thread.new)?;
+    }
+    match admitted.term {
+        TermChange::Keep => Ok(()),
+        TermChange::Set(run, term) => write_term(conn, run, term),
+        TermChange::Remove(run) => conn
+            .prepare_cached("DELETE FROM leases WHERE run = ?1")
+            .and_then(|mut statement| statement.execute(params![run.as_bytes()]))
+            .map(drop)
+            .map_err(sqlite),
+    }
+}
+
+fn write_row<R: Row>(conn: &Connection, row: &R, new: bool) -> Result<(), StoreError> {
+    if new {
+        return sql::insert(conn, row).map_err(sqlite);
+    }
+    match sql::update(conn, row).map_err(sqlite)? {
+        true => Ok(()),
+        false => Err(StoreError::Damaged { table: R::TABLE }),
+    }
+}
+
+/// Sets the term of a run's lease.
+pub(super) fn write_term(conn: &Connection, run: RunId, term: LeaseTerm) -> Result<(), StoreError> {
+    let epoch = int(term.epoch.0)?;
+    conn.prepare_cached(
+        "INSERT INTO leases (run, epoch, until) VALUES (?1, ?2, ?3)
+         ON CONFLICT (run) DO UPDATE SET epoch = excluded.epoch, until = excluded.until",
+    )
+    .and_then(|mut statement| {
+        statement.execute(params![run.as_bytes(), epoch, term.until.micros()])
+    })
+    .map(drop)
+    .map_err(sqlite)
+}
+
+/// Adds an event.
+pub(super) fn write_event(
+    conn: &Connection,
+    event: &Event,
+    payload: &[u8],
+) -> Result<(), StoreError> {
+    let link = &event.link;
+    let (journal_seq, stream_seq) = (int(link.journal_seq)?, int(link.stream_seq)?);
+    let write = || {
+        conn.prepare_cached(
+            "INSERT INTO events (journal_seq, journal, tenant, stream_kind, stream_id, stream_seq,
+                 step, at, kind, version, journal_prev, stream_prev, hash, payload)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        )?
+        .execute(params![
+            journal_seq,
+            link.journal.as_bytes(),
+            link.tenant.as_str(),
+            link.stream.kind.as_str(),
+            link.stream.id,
+            stream_seq,
+            link.step.as_ref().map(|step| step.as_bytes().as_slice()),
+            link.at.micros(),
+            link.kind,
+            link.version,
+            link.journal_prev.as_bytes(),
+            link.stream_prev.as_bytes(),
+            event.hash.as_bytes(),
+            payload,
+        ])
+    };
+    write().map(drop).map_err(sqlite)
+}
+
+fn write_content(conn: &Connection, tenant: &Tenant, brought: &Brought) -> Result<(), StoreError> {
+    let owner_seq = int(brought.stream_seq)?;
+    let write = || {
+        conn.prepare_cached(
+            "INSERT INTO contents (digest, tenant, owner_kind, owner_id, owner_seq, salt, bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            brought.content.reference().digest.as_bytes(),
+            tenant.as_str(),
+            brought.stream.kind.as_str(),
+            brought.stream.id,
+            owner_seq,
+            brought.content.salt(),
+            brought.content.bytes(),
+        ])
+    };
+    write().map(drop).map_err(sqlite)
+}
+
+/// Names the installation and its journal.
+pub(super) fn write_identity(
+    conn: &Connection,
+    instance: InstanceId,
+    journal: JournalId,
+) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare("INSERT INTO meta (name, value) VALUES (?1, ?2)")?;
+    statement.execute(params!["instance", instance.as_bytes()])?;
+    statement.execute(params!["journal", journal.as_bytes()])?;
+    Ok(())
+}

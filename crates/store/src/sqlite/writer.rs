@@ -1,0 +1,306 @@
+//! The writer: one ordinary thread that commits all that waits in one transaction.
+//!
+//! A job that asks for [`Durability::Synced`] makes its whole batch synced. A batch of jobs that are only to be
+//! written commits with `synchronous = NORMAL`: SQLite then appends its frames to the write-ahead log without a
+//! sync. The log is one file that is only appended to between two checkpoints, so the sync of the next synced
+//! commit, which covers the file and not a range of it, carries these frames too; and a checkpoint syncs the
+//! log before it copies anything out of it. A crash of this process loses neither: the frames are in the
+//! system's cache. A loss of power loses at most what was written after the last sync, and whole commits only,
+//! since the checksums of frames are chained.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_channel::oneshot;
+use portcullis_domain::event::Event;
+use portcullis_domain::id::{InstanceId, JournalId, RunId};
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::ports::{Append, Committed, Durability, Observer, StoreError};
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::stream::Tip;
+use portcullis_domain::time::Timestamp;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use super::ddl::MIGRATIONS;
+use super::fault::{is_full, refusal};
+use super::lookup;
+use super::migrate::{WriterError, check_writer};
+use super::open::{OpenMode, open};
+use super::queue::Queue;
+use super::write::{Desk, Memory, write, write_term};
+use crate::admit::{Base as _, Chain, admit};
+use crate::memory::renewed;
+use crate::observe;
+
+/// The most jobs of one transaction.
+const BATCH: usize = 64;
+
+/// A job and where its answer goes.
+pub(super) enum Job {
+    Append { tenant: Tenant, append: Append, reply: oneshot::Sender<Result<Committed, StoreError>> },
+    Renew { tenant: Tenant, renewal: Renewal, reply: oneshot::Sender<Result<(), StoreError>> },
+}
+
+/// A lease that is to be prolonged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Renewal {
+    pub(super) run: RunId,
+    pub(super) epoch: Epoch,
+    pub(super) now: Timestamp,
+    pub(super) until: Timestamp,
+}
+
+/// The same, while it is served. Appends are taken out to be judged.
+enum Reply {
+    Append(oneshot::Sender<Result<Committed, StoreError>>, Durability),
+    Renew(oneshot::Sender<Result<(), StoreError>>),
+}
+
+impl Reply {
+    fn send(self, answer: Result<Vec<Event>, StoreError>) {
+        // A caller that is gone does not want its answer.
+        match self {
+            Self::Append(reply, durability) => {
+                drop(reply.send(answer.map(|events| Committed { events, durability })));
+            }
+            Self::Renew(reply) => drop(reply.send(answer.map(drop))),
+        }
+    }
+}
+
+enum Task {
+    Append(Tenant, Append),
+    Renew(Tenant, Renewal),
+}
+
+/// Why a whole batch was not stored.
+enum Failed {
+    /// Nothing was stored and the connection is sound.
+    Refused(StoreError),
+    /// The commit returned this error.
+    Commit(rusqlite::Error),
+}
+
+/// A plan that a unit test makes for the next batch.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    FailCommit,
+    PanicBeforeCommit,
+}
+
+pub(super) struct Writer {
+    pub(super) conn: Connection,
+    pub(super) path: PathBuf,
+    pub(super) instance: InstanceId,
+    pub(super) journal: JournalId,
+    pub(super) observers: Vec<Arc<dyn Observer>>,
+    pub(super) memory: Memory,
+    /// The journal's end when this writer last saw it; what it remembers is true as of then.
+    pub(super) last: Option<Tip>,
+    /// Whether the connection syncs each commit.
+    pub(super) synced: bool,
+    #[cfg(test)]
+    pub(super) plans: Arc<std::sync::Mutex<Vec<Plan>>>,
+}
+
+impl Writer {
+    /// Serves the queue until it is closed and empty.
+    pub(super) fn serve(mut self, queue: &Queue<Job>) {
+        while let Some(jobs) = queue.take(BATCH) {
+            if !self.batch(jobs) {
+                queue.abandon();
+                return;
+            }
+        }
+    }
+
+    /// Serves one batch and answers each job; false when nothing more can be written.
+    fn batch(&mut self, jobs: Vec<Job>) -> bool {
+        let (replies, tasks): (Vec<Reply>, Vec<Task>) = jobs.into_iter().map(split).unzip();
+        let committing = std::cell::Cell::new(false);
+        let served = catch_unwind(AssertUnwindSafe(|| self.transact(tasks, &committing)));
+        let (failure, goes_on) = match served {
+            Ok(Ok(answers)) => {
+                let committed: Vec<&[Event]> =
+                    answers.iter().filter_map(|answer| answer.as_deref().ok()).collect();
+                for events in committed.into_iter().filter(|events| !events.is_empty()) {
+                    observe::tell(&self.observers, events);
+                }
+                for (reply, answer) in replies.into_iter().zip(answers) {
+                    reply.send(answer);
+                }
+                return true;
+            }
+            Ok(Err(Failed::Refused(error))) => (error, true),
+            Ok(Err(Failed::Commit(error))) => self.in_doubt(&error),
+            // The transaction was rolled back while unwinding.
+            Err(_) if committing.get() => (StoreError::InDoubt, false),
+            Err(_) => (StoreError::Closed, false),
+        };
+        self.memory.clear();
+        self.last = None;
+        for reply in replies {
+            reply.send(Err(failure.clone()));
+        }
+        goes_on
+    }
+
+    /// Runs the tasks in one transaction.
+    fn transact(
+        &mut self,
+        tasks: Vec<Task>,
+        committing: &std::cell::Cell<bool>,
+    ) -> Result<Vec<Result<Vec<Event>, StoreError>>, Failed> {
+        self.set_synced(tasks.iter().any(Task::is_synced))
+            .map_err(|error| Failed::Refused(refusal(&error)))?;
+        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)
+            .map_err(|error| Failed::Refused(refusal(&error)))?;
+        check(&tx).map_err(Failed::Refused)?;
+        let mut tip = lookup::journal_tip(&tx).map_err(Failed::Refused)?;
+        if self.last != Some(tip) {
+            self.memory.clear();
+        }
+        self.last = Some(tip);
+        let mut answers = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let chain = Chain { instance: self.instance, journal: self.journal, tip };
+            let answer = in_savepoint(&tx, |conn| task.run(conn, &mut self.memory, &chain));
+            // A full disk, among others, makes SQLite end the whole transaction by itself.
+            if let (Err(error), true) = (&answer, tx.is_autocommit()) {
+                return Err(Failed::Refused(error.clone()));
+            }
+            if let Some(event) = answer.as_ref().ok().and_then(|events| events.last()) {
+                tip = Tip { seq: event.link.journal_seq, hash: event.hash };
+            }
+            answers.push(answer);
+        }
+        if answers.iter().all(Result::is_err) {
+            tx.rollback().map_err(|error| Failed::Refused(refusal(&error)))?;
+            return Ok(answers);
+        }
+        #[cfg(test)]
+        self.follow_plan(&tx);
+        committing.set(true);
+        tx.commit().map_err(Failed::Commit)?;
+        self.last = Some(tip);
+        Ok(answers)
+    }
+
+    fn set_synced(&mut self, synced: bool) -> rusqlite::Result<()> {
+        if self.synced != synced {
+            let level = if synced { "FULL" } else { "NORMAL" };
+            self.conn.execute_batch(&format!("PRAGMA main.synchronous = {level}"))?;
+            self.synced = synced;
+        }
+        Ok(())
+    }
+
+    /// A commit that returned an error may have happened: everything is closed, opened again and read again.
+    fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
+        let before = self.last;
+        let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS, 0);
+        let Ok(reopened) = reopened else { return (StoreError::InDoubt, false) };
+        self.conn = reopened.conn;
+        prepare(&self.conn);
+        self.synced = true;
+        let now = lookup::journal_tip(&self.conn).ok();
+        // What ran out of room left no commit behind. Of every other error a trace may come back.
+        let absent = is_full(error) && now.is_some() && now == before;
+        (if absent { StoreError::Full } else { StoreError::InDoubt }, true)
+    }
+
+    #[cfg(test)]
+    #[allow(clippy::panic, clippy::unwrap_used, reason = "a planned fault of a test")]
+    fn follow_plan(&self, tx: &Transaction<'_>) {
+        match self.plans.lock().unwrap().pop() {
+            // The transaction ends before the commit, which then has nothing to commit and fails.
+            Some(Plan::FailCommit) => tx.execute_batch("ROLLBACK").unwrap(),
+            Some(Plan::PanicBeforeCommit) => std::panic::resume_unwind(Box::new("planned")),
+            None => {}
+        }
+    }
+}
+
+/// Sets what a fresh connection of the writer needs beyond [`open`].
+pub(super) fn prepare(conn: &Connection) {
+    conn.set_prepared_statement_cache_capacity(128);
+}
+
+fn split(job: Job) -> (Reply, Task) {
+    match job {
+        Job::Append { tenant, append, reply } => {
+            (Reply::Append(reply, append.durability), Task::Append(tenant, append))
+        }
+        Job::Renew { tenant, renewal, reply } => {
+            (Reply::Renew(reply), Task::Renew(tenant, renewal))
+        }
+    }
+}
+
+/// Whether this program may still write.
+fn check(tx: &Transaction<'_>) -> Result<(), StoreError> {
+    let newest = MIGRATIONS.last().map_or(0, |migration| migration.version);
+    check_writer(tx, newest).map_err(|error| match error {
+        WriterError::TooOld { .. } => StoreError::WriterTooOld,
+        WriterError::Unreadable(error) => refusal(&error),
+    })
+}
+
+/// Runs a task so that a refusal takes back what it wrote, and nothing of the others.
+fn in_savepoint<T>(
+    conn: &Connection,
+    task: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let run = |sql: &str| {
+        conn.prepare_cached(sql)
+            .and_then(|mut statement| statement.execute([]))
+            .map_err(|error| refusal(&error))
+    };
+    run("SAVEPOINT job")?;
+    let answer = task(conn);
+    if answer.is_err() && !conn.is_autocommit() {
+        run("ROLLBACK TO job")?;
+    }
+    if !conn.is_autocommit() {
+        run("RELEASE job")?;
+    }
+    answer
+}
+
+impl Task {
+    const fn is_synced(&self) -> bool {
+        match self {
+            Self::Append(_, append) => matches!(append.durability, Durability::Synced),
+            // A term is soft state: one that is lost ends the lease early.
+            Self::Renew(..) => false,
+        }
+    }
+
+    /// Judges and writes one task, inside its savepoint.
+    fn run(
+        self,
+        conn: &Connection,
+        memory: &mut Memory,
+        chain: &Chain,
+    ) -> Result<Vec<Event>, StoreError> {
+        let mut desk = Desk { conn, memory, instance: chain.instance };
+        match self {
+            Self::Append(tenant, append) => {
+                let admitted = admit(&mut desk, chain, &tenant, append)?;
+                write(conn, &tenant, &admitted)?;
+                memory.keep(admitted.run, admitted.thread);
+                Ok(admitted.events)
+            }
+            Self::Renew(tenant, renewal) => {
+                let held = desk.run(renewal.run)?.filter(|held| held.run.tenant == tenant);
+                let term = desk.lease(renewal.run)?;
+                let Renewal { run, epoch, now, until } = renewal;
+                let term = renewed(held.as_ref(), term, epoch, now, until)?;
+                write_term(conn, run, term)?;
+                Ok(Vec::new())
+            }
+        }
+    }
+}
