@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use portcullis_sandbox::child::{AgentChild, AgentSpec, SpawnError, spawn};
 use tempfile::TempDir;
@@ -49,8 +49,26 @@ impl Field {
 pub(crate) fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(path.exists(), "build the examples first: cargo test -p portcullis-sandbox --examples");
+    let built = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
+    let sources =
+        ["src", "examples"].map(|dir| newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)));
+    // `cargo test --test it` builds no examples, and would test what was built before.
+    assert!(
+        sources.into_iter().all(|source| source <= built),
+        "{name} is missing or older than its source: run all of cargo test -p portcullis-sandbox"
+    );
     path
+}
+
+/// When the newest file beneath `dir` was changed; None when the sources are not here, as on another machine.
+fn newest(dir: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(dir).ok()?.flatten();
+    entries
+        .filter_map(|entry| {
+            let meta = entry.metadata().ok()?;
+            if meta.is_dir() { newest(&entry.path()) } else { meta.modified().ok() }
+        })
+        .max()
 }
 
 pub(crate) fn start(spec: &AgentSpec) -> Result<AgentChild, SpawnError> {

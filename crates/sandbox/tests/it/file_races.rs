@@ -1,10 +1,11 @@
 //! Somebody else moves things while we work. Each race is run against a naive stand-in first, which must lose it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use portcullis_sandbox::confined::{Fault, RelPath};
@@ -219,4 +220,75 @@ fn no_acknowledged_replacement_is_lost() {
         fs::write(&temp, new).and_then(|()| fs::rename(&temp, &path)).is_ok()
     });
     assert!(value < acknowledged, "the stand-in lost nothing: the race does not race");
+}
+
+/// An outside writer swaps contents of its own into the file, and keeps what it took out. Meanwhile `step` replaces
+/// the content and says which one it replaced. Gives the contents of the outside writer that are nowhere any more.
+fn lost_to_replacement(b: &Bench, step: impl Fn() -> Option<Vec<u8>>) -> usize {
+    let path = b.inside.join("f");
+    fs::write(&path, "first").unwrap();
+    let stop = AtomicBool::new(false);
+    let mut put = 0_usize;
+    let mut kept: HashSet<Vec<u8>> = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut taken = HashSet::new();
+            while !stop.load(Ordering::Relaxed) {
+                let mine = b.outside.join("mine");
+                fs::write(&mine, format!("outside {put}")).unwrap();
+                // Where the name is missing for a moment, the next round does it.
+                if renameat_with(CWD, &mine, CWD, &path, RenameFlags::EXCHANGE).is_ok() {
+                    taken.insert(fs::read(&mine).unwrap());
+                    put += 1;
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            taken
+        });
+        let stopper = StopOnDrop(&stop);
+        let replaced: Vec<_> = (0..ROUNDS).filter_map(|_| step()).collect();
+        drop(stopper);
+        writer.join().unwrap().into_iter().chain(replaced).collect()
+    });
+    // What is there at the end, and what a doubtful change left lying.
+    for entry in fs::read_dir(&b.inside).unwrap() {
+        kept.insert(fs::read(entry.unwrap().path()).unwrap());
+    }
+    (0..put).filter(|n| !kept.contains(format!("outside {n}").as_bytes())).count()
+}
+
+#[test]
+fn what_an_outside_writer_put_there_is_never_lost() {
+    let b = Bench::new();
+    let (done, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let lost = lost_to_replacement(&b, || {
+        let mut accepted = Vec::new();
+        let result = b.root.replace(
+            &p("f"),
+            CAP,
+            |now| {
+                accepted = now.to_vec();
+                true
+            },
+            b"ours",
+        );
+        let counter = if result.is_ok() { &done } else { &refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        result.is_ok().then_some(accepted)
+    });
+    assert_eq!(lost, 0);
+    assert!(done.into_inner() > 0 && refused.into_inner() > 0, "the race does not race");
+
+    // Control: looking, then renaming over it.
+    let control = Bench::new();
+    let path = control.inside.join("f");
+    let lost = lost_to_replacement(&control, || {
+        let now = fs::read(&path).ok()?;
+        let new = control.outside.join("new");
+        fs::write(&new, "ours").ok()?;
+        (fs::read(&path).ok()? == now).then_some(())?;
+        // Any other program may be kept waiting here by its scheduler; this one always is.
+        std::thread::sleep(Duration::from_micros(200));
+        fs::rename(new, &path).is_ok().then_some(now)
+    });
+    assert!(lost > 0, "the stand-in lost nothing: the race does not race");
 }
