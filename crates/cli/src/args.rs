@@ -100,8 +100,9 @@ pub(crate) struct Globals {
     pub(crate) search_path: Option<OsString>,
 }
 
+/// A variable of the environment that is set to something.
 #[expect(clippy::disallowed_methods, reason = "the command is what reads the environment")]
-fn variable(name: &str) -> Option<OsString> {
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 

@@ -1,13 +1,30 @@
 //! The only place where front doors and back ends are put together.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use portcullis_audit::keys::{Keyring, SigningKey};
-use portcullis_domain::ports::{Ledgers, Store};
-use portcullis_engine::Parts;
+use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
+use portcullis_audit::FileError;
+use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, PublicFileError, SigningKey};
+use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
+use portcullis_engine::{Parts, Timing, Tools};
+use portcullis_sandbox::identity::LinuxProcesses;
+use portcullis_store::sqlite::open::OpenMode;
+use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_tools::Files;
 
+use crate::agent::{self, AgentChoice, Started};
 use crate::args::Globals;
+use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
+use crate::place::{self, Place};
+
+/// Calls that may block a thread at once, those that outlived their deadline included.
+const BLOCKING_PLACES: usize = 16;
+
+/// The files that SQLite keeps beside a database.
+const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// An open database: rows for people, raw tables for `verify`.
 pub(crate) trait Database: Store + Ledgers {}
@@ -15,22 +32,199 @@ pub(crate) trait Database: Store + Ledgers {}
 impl<T: Store + Ledgers> Database for T {}
 
 /// The database to read. Nothing is created, upgraded or changed.
-pub(crate) fn reader(_globals: &Globals) -> Result<Arc<dyn Database>, Failure> {
-    Err(Failure::new(Code::Store, "not yet"))
+pub(crate) fn reader(globals: &Globals) -> Result<Arc<dyn Database>, Failure> {
+    Ok(Arc::new(SqliteStore::open(&globals.db, OpenMode::ReadOnly, opening(Vec::new()))?))
+}
+
+/// Makes the database when it is missing, and brings an old one up to date.
+pub(crate) fn create(globals: &Globals) -> Result<(), Failure> {
+    writer(globals, OpenMode::CreateOrOpen, Vec::new()).map(drop)
+}
+
+/// The database to write. Its default folder is made when it is missing.
+fn writer(
+    globals: &Globals,
+    mode: OpenMode,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<Arc<SqliteStore>, Failure> {
+    if mode == OpenMode::CreateOrOpen && globals.db == globals.place.database() {
+        place::make_private(&globals.place.state)?;
+    }
+    Ok(Arc::new(SqliteStore::open(&globals.db, mode, opening(observers))?))
 }
 
 /// The parts for what people do beside a run: the existing database to write, who may answer, no tools.
 /// Needs a tokio runtime.
-pub(crate) fn operator_parts(_globals: &Globals) -> Result<Parts, Failure> {
-    Err(Failure::new(Code::Store, "not yet"))
+pub(crate) fn operator_parts(globals: &Globals) -> Result<Parts, Failure> {
+    let config = config::load(globals)?;
+    let keys = ring(&config, &globals.place)?;
+    let store = writer(globals, OpenMode::Existing, Vec::new())?;
+    parts(store, &config, keys, Tools::register(Vec::new())?)
+}
+
+/// A database that is open for runs, with all that a gate needs.
+pub(crate) struct Gatehouse {
+    /// The database, for heads.
+    pub(crate) database: Arc<dyn Database>,
+    /// The parts of the gate.
+    pub(crate) parts: Parts,
+    /// What the operator should know before anything runs, a sentence each.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Everything for `run` and `resume`. The folder for the file tools is checked before the database is opened.
+pub(crate) fn gatehouse(
+    globals: &Globals,
+    mode: OpenMode,
+    config: &Config,
+    files: Option<&Path>,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<Gatehouse, Failure> {
+    let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
+    if let Some(root) = files {
+        sources.push(Arc::new(Files::open(root, &out_of_reach(globals, config)?)?));
+    }
+    let tools = Tools::register(sources)?;
+    let (keys, mut remarks) = reviewers(globals, config)?;
+    for (role, count) in config.classes.roles() {
+        let people = keys.people(role);
+        if people < usize::try_from(count).unwrap_or(usize::MAX) {
+            remarks.push(format!(
+                "{count} of the role `{role}` are asked and {people} can answer: such calls are denied"
+            ));
+        }
+    }
+    let store = writer(globals, mode, observers)?;
+    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    Ok(Gatehouse { database: store, parts, remarks })
+}
+
+fn parts(
+    store: Arc<SqliteStore>,
+    config: &Config,
+    keys: Keyring,
+    tools: Tools,
+) -> Result<Parts, Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let processes = LinuxProcesses::new().map_err(|error| {
+        Failure::new(Code::Identity, error.to_string()).hint("mount /proc as usual")
+    })?;
+    Ok(Parts {
+        store,
+        keys: Arc::new(keys.with_clock(Arc::clone(&clock))),
+        clock,
+        entropy: Arc::new(OsEntropy),
+        spawn: Arc::new(TokioSpawn::new(tokio::runtime::Handle::current(), BLOCKING_PLACES)),
+        processes: Arc::new(processes),
+        policy: Arc::new(config.classes.clone()),
+        tools: Arc::new(tools),
+        reconcile: None,
+        timing: Timing::default(),
+    })
+}
+
+fn opening(observers: Vec<Arc<dyn Observer>>) -> Opening<'static> {
+    Opening { now: SystemClock::new().now(), entropy: &OsEntropy, observers }
 }
 
 /// The people who may answer: the configured reviewers, else the public keys in the key folder.
-pub(crate) fn keyring(_globals: &Globals) -> Result<Keyring, Failure> {
-    Err(Failure::new(Code::Store, "not yet"))
+pub(crate) fn keyring(globals: &Globals) -> Result<Keyring, Failure> {
+    ring(&config::load(globals)?, &globals.place)
+}
+
+fn ring(config: &Config, place: &Place) -> Result<Keyring, Failure> {
+    if !config.reviewers.is_empty() {
+        return Ok(Keyring::new(config.reviewers.iter().cloned())?);
+    }
+    match Keyring::load_dir(&place.keys) {
+        Err(KeyringError::File(PublicFileError::File(FileError::Missing { .. }))) => {
+            Ok(Keyring::default())
+        }
+        loaded => Ok(loaded?),
+    }
+}
+
+/// Who may answer a run's questions. Where nobody was configured and no key was ever made, a key is drawn for
+/// this user, so that there is somebody to ask. A private key that is there is never opened here.
+fn reviewers(globals: &Globals, config: &Config) -> Result<(Keyring, Vec<String>), Failure> {
+    let there = ring(config, &globals.place)?;
+    if there.entries().next().is_some() {
+        return Ok((there, Vec::new()));
+    }
+    let name = globals.key.as_deref().unwrap_or(&globals.user);
+    match SigningKey::create(&globals.place.keys, name, &OsEntropy) {
+        Ok(_) => {
+            let remark =
+                format!("made the key `{name}`, which answers questions: `portcullis key list`");
+            Ok((ring(config, &globals.place)?, vec![remark]))
+        }
+        // Its public half is missing, or another process made it just now.
+        Err(KeyFileError::File(FileError::Exists { .. })) => {
+            Ok((ring(config, &globals.place)?, Vec::new()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The key that signs this person's answers. Only `approve`, `reject` and `answer` ask for it.
-pub(crate) fn reviewer_key(_globals: &Globals) -> Result<SigningKey, Failure> {
-    Err(Failure::new(Code::Store, "not yet"))
+///
+/// One that was named has to exist. Without a name it is the user's own, made when nobody is configured.
+pub(crate) fn reviewer_key(globals: &Globals) -> Result<SigningKey, Failure> {
+    let missing = |name: &str| {
+        Failure::new(
+            Code::NoKey,
+            format!("there is no key `{name}` in `{}`", globals.place.keys.display()),
+        )
+        .hint(format!("make it with `portcullis key new {name}`, or name another with --key"))
+    };
+    let open = |name: &str| match SigningKey::open(&globals.place.keys.join(format!("{name}.key")))
+    {
+        Err(KeyFileError::File(FileError::Missing { .. })) => Err(missing(name)),
+        opened => Ok(opened?),
+    };
+    match &globals.key {
+        Some(name) => open(name),
+        None if !config::load(globals)?.reviewers.is_empty() => open(&globals.user),
+        None => Ok(SigningKey::open_or_create(&globals.place.keys, &globals.user, &OsEntropy)?),
+    }
+}
+
+/// Starts the agent of a run, out of reach of everything that governs it.
+pub(crate) fn start_agent(
+    choice: &AgentChoice,
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+) -> Result<Started, Failure> {
+    let mut forbidden = out_of_reach(globals, config)?;
+    forbidden.extend(files.map(Path::to_owned));
+    let env = choice
+        .env
+        .iter()
+        .filter_map(|name| crate::args::variable(name).map(|value| (OsString::from(name), value)));
+    let around = agent::Surroundings {
+        forbidden,
+        search_path: globals.search_path.clone(),
+        env: env.collect(),
+    };
+    agent::start(choice, around)
+}
+
+/// State, keys, configuration, heads and our own program: what no agent and no tool may reach.
+fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Failure> {
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|error| Failure::io("find", path, &error));
+    let db = absolute(&globals.db)?;
+    let mut places = vec![globals.place.state.clone(), globals.place.config.clone()];
+    for suffix in SIDE_FILES {
+        let mut side = db.clone().into_os_string();
+        side.push(suffix);
+        places.push(side.into());
+    }
+    places.push(db);
+    places.extend(config.path.clone());
+    places.extend(config.head.clone());
+    let own = std::env::current_exe();
+    places.push(own.map_err(|error| Failure::io("find", Path::new("/proc/self/exe"), &error))?);
+    Ok(places)
 }

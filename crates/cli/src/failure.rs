@@ -9,6 +9,7 @@ use portcullis_audit::VerifyError;
 use portcullis_audit::head::SinkError;
 use portcullis_audit::keys::{KeyFileError, KeyringError};
 use portcullis_canon::sanitize;
+use portcullis_domain::id::RunId;
 use portcullis_domain::limits::LimitsError;
 use portcullis_domain::ports::StoreError;
 use portcullis_engine::{GateError, RegisterError};
@@ -63,6 +64,8 @@ codes! {
     Damaged = "E3009";
     /// A key's file, or the folder of keys.
     Keys = "E4001";
+    /// There is no key of that name.
+    NoKey = "E4005";
     /// The database does not contain what a kept head says.
     HeadMismatch = "E4002";
     /// The file of heads cannot be used.
@@ -81,6 +84,8 @@ codes! {
     ToolMissing = "E5005";
     /// A state that cannot be.
     Bug = "E5006";
+    /// What is stored of a question is not what its digests say.
+    Forged = "E5007";
     /// This machine cannot confine the agent.
     Unconfined = "E6001";
     /// The agent's program cannot be started.
@@ -105,6 +110,8 @@ codes! {
     Output = "E9007";
     /// This process cannot say who it is.
     Identity = "E9008";
+    /// Nobody said yes where a yes was needed.
+    Undecided = "E9009";
 }
 
 /// Why the command did not do what it was asked. Nothing was left half-done.
@@ -128,11 +135,26 @@ impl Failure {
         Self { exit: Exit::Usage, ..Self::new(Code::Argument, sentence) }
     }
 
+    /// A person was needed and did not say yes: exit 2.
+    pub(crate) fn undecided(sentence: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::new(Code::Undecided, sentence) }
+    }
+
     /// Says what to do.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Says how to go on with a run that was already begun, unless there is better advice.
+    #[must_use]
+    pub(crate) fn about(self, globals: &crate::args::Globals, run: RunId) -> Self {
+        if self.hint.is_some() {
+            return self;
+        }
+        let resume = crate::drive::command(globals, &format!("resume {run}"));
+        self.hint(format!("go on with `{resume}`"))
     }
 
     /// A file or folder that cannot be read or written.

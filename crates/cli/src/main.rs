@@ -7,12 +7,25 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+mod agent;
 mod args;
 mod assemble;
 mod commands;
+mod config;
+mod drive;
 mod exit;
 mod failure;
+mod heads;
+mod launch;
+mod lookup;
+mod output;
 mod place;
+mod progress;
+mod reading;
+mod scratch;
+mod start;
+mod wire;
+mod words;
 
 use args::{Cli, Command, Globals};
 use exit::Exit;
@@ -23,7 +36,7 @@ fn main() -> ExitCode {
     portcullis_sandbox::child::run_if_child();
     let cli = Cli::parse();
     let json = cli.json;
-    match start(cli) {
+    match begin(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.is_quiet() {
@@ -34,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(cli: Cli) -> Result<Exit, Failure> {
+fn begin(cli: Cli) -> Result<Exit, Failure> {
     let globals = cli.globals()?;
     let mut runtime = match &cli.command {
         Command::Run(_) | Command::Resume(_) | Command::Demo(_) => {
@@ -47,7 +60,10 @@ fn start(cli: Cli) -> Result<Exit, Failure> {
     let runtime = runtime.enable_all().build().map_err(|error| {
         Failure::new(Code::Io, format!("the runtime cannot start: {}", error.kind()))
     })?;
-    runtime.block_on(perform(cli.command, &globals))
+    let ended = runtime.block_on(perform(cli.command, &globals));
+    // A call that outlived its deadline may still have a thread; its outcome is recorded as unknown.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
@@ -73,7 +89,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
 }
 
 /// Tells what went wrong, on standard error. Whoever closed it does not want to know.
-fn report(failure: &Failure, json: bool) {
+pub(crate) fn report(failure: &Failure, json: bool) {
     let mut out = std::io::stderr().lock();
     if json {
         let mut error = portcullis_canon::Object::new();
@@ -88,4 +104,14 @@ fn report(failure: &Failure, json: bool) {
     } else {
         let _ = writeln!(out, "portcullis: {failure}");
     }
+}
+
+/// Writes lines to standard output, each safe for a terminal.
+pub(crate) fn say(lines: &[String]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        let line = portcullis_canon::sanitize::line(line);
+        writeln!(out, "{line}").map_err(|error| Failure::output(&error))?;
+    }
+    out.flush().map_err(|error| Failure::output(&error))
 }

@@ -1,14 +1,77 @@
-//! `portcullis init`.
+//! `portcullis init`: makes what a first run needs, and says what it made.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use portcullis::system::OsEntropy;
+use portcullis_audit::FileError;
+use portcullis_audit::keys::{KeyFileError, SigningKey};
 
 use crate::args::Globals;
+use crate::assemble;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::place;
+
+/// The configuration that is written: every key with what it means.
+const TEMPLATE: &str = include_str!("../../../../examples/portcullis.toml");
 
 /// Arguments of `init`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Do not write a portcullis.toml into the current folder
+    #[arg(long)]
+    no_config: bool,
+}
 
-/// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+/// Makes folders, key, database and configuration. Nothing that is there is changed.
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let mut told = Vec::new();
+    let mut tell = |made: bool, what: &str, path: &Path| {
+        let how = if made { "made" } else { "kept" };
+        told.push(format!("{how}  {what:<14} {}", path.display()));
+    };
+    for (what, folder) in
+        [("state", &globals.place.state), ("configuration", &globals.place.config)]
+    {
+        let made = folder.symlink_metadata().is_err();
+        place::make_private(folder)?;
+        tell(made, what, folder);
+    }
+    let name = globals.key.as_deref().unwrap_or(&globals.user);
+    let key = globals.place.keys.join(format!("{name}.key"));
+    match SigningKey::create(&globals.place.keys, name, &OsEntropy) {
+        Ok(_) => tell(true, "key", &key),
+        Err(KeyFileError::File(FileError::Exists { .. })) => tell(false, "key", &key),
+        Err(error) => return Err(error.into()),
+    }
+    let made = globals.db.symlink_metadata().is_err();
+    assemble::create(globals)?;
+    tell(made, "database", &globals.db);
+    if !args.no_config {
+        let file = std::path::absolute("portcullis.toml")
+            .map_err(|error| Failure::io("find", Path::new("portcullis.toml"), &error))?;
+        tell(write_new(&file)?, "rules", &file);
+        told.push(format!(
+            "the rules count when they are named: portcullis -c {} run …",
+            file.display()
+        ));
+    }
+    crate::say(&told)?;
+    Ok(Exit::Done)
+}
+
+/// Writes the file unless there is one.
+fn write_new(file: &Path) -> Result<bool, Failure> {
+    let fault = |error: std::io::Error| Failure::io("write", file, &error);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Ok(mut out) => {
+            out.write_all(TEMPLATE.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
+            Ok(true)
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(fault(error)),
+    }
 }

@@ -1,14 +1,134 @@
-//! `portcullis key`.
+//! `portcullis key`: makes reviewers' keys and shows their public halves. No private half is ever read here.
 
-use crate::args::Globals;
+use portcullis::system::OsEntropy;
+use portcullis_audit::FileError;
+use portcullis_audit::keys::{
+    KeyEntry, KeyFileError, Keyring, KeyringError, PublicFileError, SigningKey,
+};
+use portcullis_canon::{Object, Value};
+
+use crate::args::{Globals, is_key_name};
+use crate::assemble;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 /// Arguments of `key`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(subcommand)]
+    act: Act,
+}
 
-/// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+#[derive(Debug, clap::Subcommand)]
+enum Act {
+    /// List who may answer: the configured reviewers, else the keys of the key folder
+    List,
+    /// Show one key of the key folder
+    Show {
+        /// The key's name
+        #[arg(value_parser = name)]
+        name: String,
+    },
+    /// Draw a key: NAME.key for its owner alone, NAME.pub for everybody
+    New {
+        /// The key's name: the person whose key it is
+        #[arg(value_parser = name)]
+        name: String,
+    },
+    /// Print the public key of the key folder that a configuration names
+    Public {
+        /// The key's name [default: your user name]
+        #[arg(value_parser = name)]
+        name: Option<String>,
+    },
+}
+
+fn name(text: &str) -> Result<String, String> {
+    if is_key_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("use 1 to 60 letters, digits, `.`, `-` or `_`, not starting with `.`".to_owned())
+    }
+}
+
+/// Does it.
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    match args.act {
+        Act::List => {
+            let ring = assemble::keyring(globals)?;
+            tell(ring.entries().map(|(_, entry)| entry), globals)
+        }
+        Act::Show { name } => tell([&of_folder(&name, globals)?].into_iter(), globals),
+        Act::New { name } => {
+            let key = match SigningKey::create(&globals.place.keys, &name, &OsEntropy) {
+                Err(error @ KeyFileError::File(FileError::Exists { .. })) => {
+                    return Err(Failure::from(error).hint("choose another name"));
+                }
+                made => made?,
+            };
+            tell([&KeyEntry::new(key.public(), &name, ["operator"])].into_iter(), globals)
+        }
+        Act::Public { name } => {
+            let name = name.as_deref().or(globals.key.as_deref()).unwrap_or(&globals.user);
+            crate::say(&[of_folder(name, globals)?.key.to_string()])?;
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn of_folder(name: &str, globals: &Globals) -> Result<KeyEntry, Failure> {
+    let ring = match Keyring::load_dir(&globals.place.keys) {
+        Err(KeyringError::File(PublicFileError::File(FileError::Missing { .. }))) => {
+            Keyring::default()
+        }
+        loaded => loaded?,
+    };
+    let found = ring.entries().map(|(_, entry)| entry).find(|entry| entry.person == name).cloned();
+    found.ok_or_else(|| {
+        let folder = globals.place.keys.display();
+        Failure::new(Code::NoKey, format!("there is no key `{name}` in `{folder}`"))
+            .hint(format!("make it with `portcullis key new {name}`"))
+    })
+}
+
+fn tell<'k>(
+    entries: impl Iterator<Item = &'k KeyEntry>,
+    globals: &Globals,
+) -> Result<Exit, Failure> {
+    let lines: Vec<String> =
+        entries.map(|entry| if globals.json { json(entry) } else { text(entry) }).collect();
+    if lines.is_empty() && !globals.json {
+        return crate::say(&["no keys; make one with `portcullis key new NAME`".to_owned()])
+            .map(|()| Exit::Done);
+    }
+    crate::say(&lines)?;
+    Ok(Exit::Done)
+}
+
+fn text(entry: &KeyEntry) -> String {
+    let mut line = format!("{:<16} {}  {}", entry.person, entry.key, entry.roles.join(", "));
+    if entry.revoked {
+        line.push_str("  revoked");
+    }
+    for (word, at) in [("from", entry.not_before), ("until", entry.not_after)] {
+        if let Some(at) = at {
+            line.push_str(&format!("  {word} {at}"));
+        }
+    }
+    line
+}
+
+fn json(entry: &KeyEntry) -> String {
+    let instant = |at: Option<portcullis_domain::time::Timestamp>| {
+        at.map_or(Value::Null, |at| Value::from(at.to_string()))
+    };
+    let mut object = Object::new();
+    object.insert("person", entry.person.as_str());
+    object.insert("id", entry.key.id().to_string());
+    object.insert("key", entry.key.to_string());
+    object.insert("roles", entry.roles.iter().map(|r| Value::from(r.as_str())).collect::<Vec<_>>());
+    object.insert("not_before", instant(entry.not_before));
+    object.insert("not_after", instant(entry.not_after));
+    object.insert("revoked", entry.revoked);
+    Value::Object(object).to_canonical_string()
 }

@@ -1,14 +1,154 @@
-//! `portcullis resume`.
+//! `portcullis resume`: goes on with runs that stopped, or that a person has answered.
+
+use portcullis_domain::id::RunId;
+use portcullis_domain::ports::{MAX_PAGE, Page};
+use portcullis_domain::run::{Run, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_engine::{Attached, Driven, Gate};
+use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
+use crate::assemble;
+use crate::config::{self, Config};
+use crate::drive::{self, Rest, Signals};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::launch::Launch;
+use crate::lookup::{self, RunArg};
+use crate::start::{self, Flags, Ready};
 
 /// Arguments of `resume`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The run, or the first digits of its id
+    #[arg(value_parser = lookup::run_arg, required_unless_present = "all", conflicts_with = "all")]
+    run: Option<RunArg>,
+    /// Every run that has not ended, oldest first
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
 
-/// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+/// Goes on with one run, or with all.
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let mut signals = Signals::catch()?;
+    // Checked before the database is opened.
+    args.flags.agent(None)?;
+    let scope = Scope::of_file_owner();
+    let reader = assemble::reader(globals)?;
+    let ids = match &args.run {
+        Some(run) => vec![lookup::run_id(reader.as_ref(), &scope, run).await?],
+        None => unended(reader.as_ref(), &scope).await?,
+    };
+    drop(reader);
+    let mut worst = Exit::Done;
+    for run in &ids {
+        let exit = match resume(*run, &args.flags, globals, &mut signals).await {
+            Err(failure) if ids.len() > 1 => {
+                crate::report(&failure, globals.json);
+                failure.exit()
+            }
+            resumed => resumed?,
+        };
+        worst = worse(worst, exit);
+        if exit == Exit::Stopped {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+/// Of several runs, what needs attention most.
+fn worse(one: Exit, other: Exit) -> Exit {
+    let weight = |exit| match exit {
+        Exit::Done => 0,
+        Exit::Waiting => 1,
+        Exit::Refused | Exit::Usage => 2,
+        Exit::Stopped => 3,
+    };
+    if weight(other) > weight(one) { other } else { one }
+}
+
+async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<RunId>, Failure> {
+    let mut ids = Vec::new();
+    for status in [RunStatus::Running, RunStatus::Waiting] {
+        let mut offset = 0;
+        loop {
+            let page = store.runs(scope, Some(status), Page { offset, limit: MAX_PAGE }).await?;
+            ids.extend(page.rows.iter().flatten().map(|run| (run.created_at, run.id)));
+            offset += u64::from(MAX_PAGE);
+            if offset >= page.total {
+                break;
+            }
+        }
+    }
+    ids.sort_unstable();
+    Ok(ids.into_iter().map(|(_, id)| id).collect())
+}
+
+async fn resume(
+    run: RunId,
+    flags: &Flags,
+    globals: &Globals,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let launch = Launch::recall(&globals.place.launches(), run)?;
+    let config = configuration(globals, launch.as_ref())?;
+    let (usual, files) = match launch {
+        Some(launch) => (Some(launch.agent), launch.files),
+        None => (config.agent.clone(), config.files.clone()),
+    };
+    let agent = flags.agent(usual)?.ok_or_else(|| {
+        Failure::new(Code::NoLaunch, format!("it is not remembered how {run} was started"))
+            .hint("name --agent, --files and -c again")
+    })?;
+    let files = flags.files(files)?;
+    let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), flags.quiet)?;
+    let Ready { gatehouse, heads, progress } = ready;
+    let (scope, progress) = (Scope::of_file_owner(), progress.as_deref());
+    let state = gatehouse.database.run(&scope, run).await?;
+    let state = state.ok_or(portcullis_domain::ports::StoreError::NotFound("run"))?;
+    start::fits_the_record(&agent, &state.run)?;
+    if let Some(progress) = progress {
+        remark_changes(&state.run, &gatehouse, progress);
+    }
+    let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
+        Attached::Waiting(question) => Driven::Waiting(question),
+        Attached::Ended(reason) => Driven::Ended(reason),
+        Attached::Held(held, _) => {
+            match assemble::start_agent(&agent, globals, &config, files.as_deref()) {
+                Ok(started) => {
+                    start::tell_confinement(&started, &agent, progress);
+                    drive::to_rest(held, started, signals, progress)
+                        .await
+                        .map_err(|failure| failure.about(globals, run))?
+                }
+                Err(failure) => {
+                    held.close().await?;
+                    return Err(failure);
+                }
+            }
+        }
+    };
+    let rest = Rest { run, driven };
+    drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
+}
+
+/// The configuration that was named, else the one that the run began with, else the usual one.
+fn configuration(globals: &Globals, launch: Option<&Launch>) -> Result<Config, Failure> {
+    match (&globals.config_path, launch.and_then(|launch| launch.config.as_deref())) {
+        (None, Some(began_with)) => config::read(began_with),
+        _ => config::load(globals),
+    }
+}
+
+fn remark_changes(
+    run: &Run,
+    gatehouse: &assemble::Gatehouse,
+    progress: &crate::progress::Progress,
+) {
+    if run.policy != gatehouse.parts.policy.id() {
+        progress.say("note: the rules have changed since this run began; today's rules hold");
+    }
 }

@@ -1,14 +1,131 @@
-//! `portcullis run`.
+//! `portcullis run`: begins a run and drives it until it rests.
+
+use portcullis_domain::label::Name;
+use portcullis_domain::limits::Limits;
+use portcullis_domain::scope::Scope;
+use portcullis_engine::{Gate, Task};
+use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
+use crate::assemble;
+use crate::config;
+use crate::drive::{self, Rest, Signals};
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::launch::Launch;
+use crate::start::{self, Flags};
+
+/// The longest goal, in bytes.
+const MAX_GOAL: usize = 64 * 1024;
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The task, in your words
+    goal: String,
+    #[command(flatten)]
+    flags: Flags,
+    #[command(flatten)]
+    limits: LimitFlags,
+    /// Whose run it is, as a label [default: your user name]
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+}
 
-/// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+/// Bounds of this run, before those of the configuration.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitFlags {
+    /// Steps that may be opened
+    #[arg(long, value_name = "N")]
+    max_steps: Option<u64>,
+    /// Failures in a row that end the run
+    #[arg(long, value_name = "N")]
+    max_consecutive_failures: Option<u64>,
+    /// Denials that end the run
+    #[arg(long, value_name = "N")]
+    max_denials: Option<u64>,
+    /// How often the same calls may come back with the same results
+    #[arg(long, value_name = "N")]
+    loop_threshold: Option<u64>,
+    /// Time for deciding and executing, in milliseconds
+    #[arg(long, value_name = "MS")]
+    max_active_ms: Option<u64>,
+    /// Time since its beginning, in milliseconds
+    #[arg(long, value_name = "MS")]
+    max_elapsed_ms: Option<u64>,
+    /// How long a question stays open, in milliseconds
+    #[arg(long, value_name = "MS")]
+    question_ttl_ms: Option<u64>,
+    /// How long a granted approval stays usable, in milliseconds
+    #[arg(long, value_name = "MS")]
+    grant_ttl_ms: Option<u64>,
+}
+
+impl LimitFlags {
+    fn over(&self, configured: &Limits) -> Result<Limits, Failure> {
+        let limits = Limits {
+            max_steps: self.max_steps.unwrap_or(configured.max_steps),
+            max_consecutive_failures: self
+                .max_consecutive_failures
+                .unwrap_or(configured.max_consecutive_failures),
+            max_denials: self.max_denials.unwrap_or(configured.max_denials),
+            loop_threshold: self.loop_threshold.unwrap_or(configured.loop_threshold),
+            max_active_ms: self.max_active_ms.or(configured.max_active_ms),
+            max_elapsed_ms: self.max_elapsed_ms.or(configured.max_elapsed_ms),
+            question_ttl_ms: self.question_ttl_ms.or(configured.question_ttl_ms),
+            grant_ttl_ms: self.grant_ttl_ms.or(configured.grant_ttl_ms),
+        };
+        limits.check()?;
+        Ok(limits)
+    }
+}
+
+/// Begins a run. Everything that can be refused is refused before the database is opened.
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let owner = args.owner.as_deref().unwrap_or(&globals.user);
+    if Name::new(owner).is_err() {
+        return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
+    }
+    if args.goal.trim().is_empty() || args.goal.len() > MAX_GOAL {
+        return Err(Failure::usage(format!("the task has to be 1 to {MAX_GOAL} bytes of text")));
+    }
+    let config = config::load(globals)?;
+    let limits = args.limits.over(&config.limits)?;
+    let agent = args.flags.agent(config.agent.clone())?.ok_or_else(|| {
+        Failure::usage("no agent is named").hint("for instance --agent exec:\"python3 agent.py\"")
+    })?;
+    let files = args.flags.files(config.files.clone())?;
+
+    let mut signals = Signals::catch()?;
+    let ready =
+        start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), args.flags.quiet)?;
+    let started = assemble::start_agent(&agent, globals, &config, files.as_deref())?;
+    let progress = ready.progress.as_deref();
+    start::tell_confinement(&started, &agent, progress);
+    let task = Task {
+        goal: args.goal,
+        owner: owner.to_owned(),
+        thread: None,
+        parent: None,
+        limits,
+        agent: agent.text.clone(),
+        unconfined_agent: agent.is_unconfined(),
+    };
+    let held = Gate::new(ready.gatehouse.parts).begin(&Scope::of_file_owner(), task).await?;
+    let run = held.run();
+    let launch = Launch { agent, files, config: config.path };
+    launch.keep(&globals.place.launches(), run)?;
+    let driven = drive::to_rest(held, started, &mut signals, progress)
+        .await
+        .map_err(|failure| failure.about(globals, run))?;
+    let rest = Rest { run, driven };
+    drive::conclude(
+        rest,
+        ready.heads.as_ref(),
+        ready.gatehouse.database.as_ref(),
+        globals,
+        progress,
+    )
+    .await
 }

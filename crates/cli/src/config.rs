@@ -1,0 +1,433 @@
+//! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use portcullis_audit::keys::{KeyEntry, PublicKey};
+use portcullis_domain::label::Name;
+use portcullis_domain::limits::Limits;
+use portcullis_domain::time::Timestamp;
+use portcullis_domain::tool::EffectClass;
+use portcullis_policy::{ClassTable, Outcome};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::value::{Datetime, Offset};
+
+use crate::agent::AgentChoice;
+use crate::args::Globals;
+use crate::failure::{Code, Failure};
+
+/// The most bytes that a configuration may have.
+const MAX_BYTES: u64 = 1024 * 1024;
+
+/// What the operator configured; the defaults where they said nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Config {
+    /// The file, absolute; nothing when there is none.
+    pub(crate) path: Option<PathBuf>,
+    /// What happens to the calls of each effect class.
+    pub(crate) classes: ClassTable,
+    /// The bounds of a run.
+    pub(crate) limits: Limits,
+    /// The folder for the file tools, absolute.
+    pub(crate) files: Option<PathBuf>,
+    /// The agent, and what it is given.
+    pub(crate) agent: Option<AgentChoice>,
+    /// Who may answer; when empty, the public keys in the key folder.
+    pub(crate) reviewers: Vec<KeyEntry>,
+    /// Where signed heads are kept, absolute.
+    pub(crate) head: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    classes: RawClasses,
+    limits: Option<Spanned<Limits>>,
+    files: RawFiles,
+    agent: RawAgent,
+    reviewers: Vec<RawReviewer>,
+    head: RawHead,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawClasses {
+    read_only: Option<Spanned<toml::Value>>,
+    local_mutation: Option<Spanned<toml::Value>>,
+    remote_mutation: Option<Spanned<toml::Value>>,
+    destructive: Option<Spanned<toml::Value>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawFiles {
+    root: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawAgent {
+    command: Option<Spanned<String>>,
+    unconfined: bool,
+    network: bool,
+    env: Vec<Spanned<String>>,
+    reads: Vec<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHead {
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawReviewer {
+    person: Spanned<String>,
+    roles: Spanned<Vec<String>>,
+    key: Spanned<String>,
+    not_before: Option<Spanned<toml::Value>>,
+    not_after: Option<Spanned<toml::Value>>,
+    #[serde(default)]
+    revoked: bool,
+}
+
+/// What does not fit, and where.
+#[derive(Debug, PartialEq, Eq)]
+struct Misfit {
+    at: Option<Range<usize>>,
+    message: String,
+}
+
+impl Misfit {
+    fn at(span: &Range<usize>, message: impl Into<String>) -> Self {
+        Self { at: Some(span.clone()), message: message.into() }
+    }
+
+    /// `line 3, column 7: …`, both counted from one, columns in characters.
+    fn sentence(&self, text: &str) -> String {
+        let Some(before) = self.at.as_ref().and_then(|at| text.get(..at.start)) else {
+            return self.message.clone();
+        };
+        let line = before.matches('\n').count().saturating_add(1);
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count().saturating_add(1);
+        format!("line {line}, column {column}: {}", self.message)
+    }
+}
+
+/// The operator's configuration: the file that they named, else the one in their configuration folder, else
+/// the defaults. A file in the current folder counts only when it is named.
+pub(crate) fn load(globals: &Globals) -> Result<Config, Failure> {
+    match &globals.config_path {
+        Some(path) => read(path),
+        None => {
+            let usual = globals.place.config.join("portcullis.toml");
+            if usual.symlink_metadata().is_ok() { read(&usual) } else { Ok(Config::default()) }
+        }
+    }
+}
+
+/// Reads one file.
+pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
+    let text = trusted(path)?;
+    let path = std::path::absolute(path).map_err(|error| Failure::io("find", path, &error))?;
+    let base = path.parent().unwrap_or(Path::new("/"));
+    let config = parse(&text, base).map_err(|misfit| {
+        let sentence = misfit.sentence(&text);
+        Failure::new(
+            Code::Config,
+            format!("the configuration `{}` cannot be used: {sentence}", path.display()),
+        )
+    })?;
+    Ok(Config { path: Some(path), ..config })
+}
+
+/// The text of a plain file that nobody else could have written.
+fn trusted(path: &Path) -> Result<String, Failure> {
+    let fault = |error: &std::io::Error| Failure::io("read the configuration", path, error);
+    // NONBLOCK: opening a pipe that somebody put there must not wait.
+    let flags =
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .map(File::from)
+        .map_err(|errno| fault(&errno.into()))?;
+    let meta = file.metadata().map_err(|error| fault(&error))?;
+    let refused = |why: &str, hint: &str| {
+        Err(Failure::new(Code::Config, format!("the configuration `{}` {why}", path.display()))
+            .hint(hint))
+    };
+    if !meta.is_file() {
+        return refused("is not a file", "name a file");
+    }
+    if meta.uid() != rustix::process::geteuid().as_raw() && meta.uid() != 0 {
+        return refused("belongs to another user", "make a copy of your own");
+    }
+    if meta.mode() & 0o022 != 0 {
+        return refused(
+            "can be written by others",
+            "check what it says, then run `chmod go-w` on it",
+        );
+    }
+    let mut text = String::new();
+    match file.take(MAX_BYTES + 1).read_to_string(&mut text) {
+        Ok(_) if text.len() as u64 > MAX_BYTES => refused("is larger than 1 MiB", "shorten it"),
+        Ok(_) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            refused("is not UTF-8 text", "save it as UTF-8")
+        }
+        Err(error) => Err(fault(&error)),
+    }
+}
+
+/// Both steps. Relative paths start at `base`.
+fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
+    let raw: Raw = toml::from_str(text)
+        .map_err(|error| Misfit { at: error.span(), message: error.message().to_owned() })?;
+    let limits = match raw.limits {
+        None => Limits::default(),
+        Some(limits) => {
+            let span = limits.span();
+            let limits = limits.into_inner();
+            limits.check().map_err(|error| Misfit::at(&span, error.to_string()))?;
+            limits
+        }
+    };
+    let absolute = |path: PathBuf| base.join(path);
+    Ok(Config {
+        path: None,
+        classes: classes(raw.classes)?,
+        limits,
+        files: raw.files.root.map(absolute),
+        agent: agent(raw.agent, base)?,
+        reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
+        head: raw.head.file.map(absolute),
+    })
+}
+
+fn classes(raw: RawClasses) -> Result<ClassTable, Misfit> {
+    let named = [
+        (EffectClass::ReadOnly, raw.read_only),
+        (EffectClass::LocalMutation, raw.local_mutation),
+        (EffectClass::RemoteMutation, raw.remote_mutation),
+        (EffectClass::Destructive, raw.destructive),
+    ];
+    let mut table = ClassTable::default();
+    for (class, value) in named {
+        if let Some(value) = value {
+            table = table.with(class, outcome(&value)?);
+        }
+    }
+    Ok(table)
+}
+
+const OUTCOMES: &str = "expected \"allow\", \"deny\", \"abort\", \"ask\", or a table such as { ask = \"operator\", count = 1 }";
+
+fn outcome(value: &Spanned<toml::Value>) -> Result<Outcome, Misfit> {
+    let misfit = |message: &str| Misfit::at(&value.span(), message);
+    let table = match value.get_ref() {
+        toml::Value::String(word) => {
+            return match word.as_str() {
+                "allow" => Ok(Outcome::Allow),
+                "deny" => Ok(Outcome::Deny),
+                "abort" => Ok(Outcome::Abort),
+                "ask" => Outcome::ask("operator", 1).map_err(|error| misfit(&error.to_string())),
+                _ => Err(misfit(OUTCOMES)),
+            };
+        }
+        toml::Value::Table(table) => table,
+        _ => return Err(misfit(OUTCOMES)),
+    };
+    if let Some(unknown) =
+        table.keys().find(|key| !["ask", "count", "on_rejection"].contains(&key.as_str()))
+    {
+        return Err(misfit(&format!(
+            "unknown key `{unknown}`; known are ask, count, on_rejection"
+        )));
+    }
+    let role = table.get("ask").and_then(toml::Value::as_str).ok_or_else(|| misfit(OUTCOMES))?;
+    let count = match table.get("count") {
+        None => 1,
+        Some(count) => count
+            .as_integer()
+            .and_then(|count| u32::try_from(count).ok())
+            .ok_or_else(|| misfit("count has to be a number of people"))?,
+    };
+    let ask = Outcome::ask(role, count).map_err(|error| misfit(&error.to_string()))?;
+    match table.get("on_rejection").map(toml::Value::as_str) {
+        None | Some(Some("end_run")) => Ok(ask),
+        Some(Some("observe")) => Ok(ask.observing_rejection()),
+        Some(_) => Err(misfit("on_rejection is \"end_run\" or \"observe\"")),
+    }
+}
+
+fn agent(raw: RawAgent, base: &Path) -> Result<Option<AgentChoice>, Misfit> {
+    let Some(command) = raw.command else { return Ok(None) };
+    let env = raw.env.into_iter().map(|name| {
+        let span = name.span();
+        let name = name.into_inner();
+        let fits = !name.is_empty() && !name.contains(['=', '\0']);
+        if fits { Ok(name) } else { Err(Misfit::at(&span, "not the name of a variable")) }
+    });
+    let mut choice = AgentChoice::new(command.get_ref(), base)
+        .map_err(|error| Misfit::at(&command.span(), error.to_string()))?;
+    choice.unconfined = raw.unconfined;
+    choice.network = raw.network;
+    choice.env = env.collect::<Result<_, _>>()?;
+    choice.reads = raw.reads.into_iter().map(|path| base.join(path)).collect();
+    Ok(Some(choice))
+}
+
+fn reviewer(raw: RawReviewer) -> Result<KeyEntry, Misfit> {
+    let key: PublicKey = raw
+        .key
+        .get_ref()
+        .parse()
+        .map_err(|error| Misfit::at(&raw.key.span(), format!("{error}")))?;
+    let named = |name: &str| Name::new(name).is_ok();
+    if !named(raw.person.get_ref()) {
+        return Err(Misfit::at(&raw.person.span(), "a person is 1 to 128 plain bytes"));
+    }
+    if raw.roles.get_ref().is_empty() || !raw.roles.get_ref().iter().all(|role| named(role)) {
+        return Err(Misfit::at(
+            &raw.roles.span(),
+            "roles are one or more names of 1 to 128 plain bytes",
+        ));
+    }
+    let (not_before, not_after) =
+        (instant(raw.not_before.as_ref())?, instant(raw.not_after.as_ref())?);
+    if let (Some(start), Some(end)) = (not_before, not_after)
+        && end < start
+    {
+        return Err(Misfit::at(&raw.person.span(), "the term of this key ends before it begins"));
+    }
+    Ok(KeyEntry {
+        key,
+        person: raw.person.into_inner(),
+        roles: raw.roles.into_inner(),
+        not_before,
+        not_after,
+        revoked: raw.revoked,
+    })
+}
+
+/// A date and time in UTC, quoted or not.
+fn instant(value: Option<&Spanned<toml::Value>>) -> Result<Option<Timestamp>, Misfit> {
+    let Some(value) = value else { return Ok(None) };
+    let stated = match value.get_ref() {
+        toml::Value::Datetime(stated) => Some(*stated),
+        toml::Value::String(text) => text.parse::<Datetime>().ok(),
+        _ => None,
+    };
+    stated.and_then(in_utc).map(Some).ok_or_else(|| {
+        Misfit::at(&value.span(), "expected an instant in UTC, such as 2026-01-31T12:00:00Z")
+    })
+}
+
+fn in_utc(stated: Datetime) -> Option<Timestamp> {
+    let (date, time) = (stated.date?, stated.time?);
+    if !matches!(stated.offset, Some(Offset::Z | Offset::Custom { minutes: 0 })) {
+        return None;
+    }
+    let (second, nanos) = (time.second.unwrap_or(0), time.nanosecond.unwrap_or(0));
+    let micros = nanos / 1_000;
+    let (year, month, day) = (date.year, date.month, date.day);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{second:02}.{micros:06}Z",
+        time.hour, time.minute
+    )
+    .parse()
+    .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_domain::ports::Policy as _;
+
+    use super::*;
+
+    const KEY: &str = "ed25519:d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    fn good(text: &str) -> Config {
+        parse(text, Path::new("/etc/base")).unwrap_or_else(|m| panic!("{}", m.sentence(text)))
+    }
+
+    #[track_caller]
+    fn bad(text: &str, sentence: &str) {
+        let found = parse(text, Path::new("/")).unwrap_err().sentence(text);
+        assert!(found.starts_with(sentence), "{found:?} does not begin with {sentence:?}");
+        assert!(!found.contains('\n'), "{found:?}");
+    }
+
+    #[test]
+    fn an_empty_file_means_the_defaults() {
+        let config = good("# nothing\n");
+        assert_eq!(config.classes.id(), ClassTable::default().id());
+        assert_eq!(config.limits, Limits::default());
+        assert!(config.files.is_none() && config.agent.is_none() && config.reviewers.is_empty());
+    }
+
+    #[test]
+    fn everything_that_can_be_said() {
+        let config = good(&format!(
+            "[classes]\nread_only = 'allow'\nlocal_mutation = 'ask'\n\
+             destructive = {{ ask = 'owner', count = 2, on_rejection = 'observe' }}\n\
+             [limits]\nmax_steps = 7\nquestion_ttl_ms = 1000\n[files]\nroot = 'data'\n\
+             [agent]\ncommand = 'exec:python3 a.py'\nnetwork = true\nenv = ['TOKEN']\n\
+             [head]\nfile = '/mnt/heads'\n\
+             [[reviewers]]\nperson = 'ann'\nroles = ['operator', 'owner']\nkey = '{KEY}'\n\
+             not_before = 2026-01-31T12:00:00Z\nnot_after = '2027-01-31T12:00:00.5Z'\nrevoked = true\n"
+        ));
+        let ask = |role, count| Outcome::ask(role, count).unwrap();
+        let table = ClassTable::default()
+            .with(EffectClass::LocalMutation, ask("operator", 1))
+            .with(EffectClass::Destructive, ask("owner", 2).observing_rejection());
+        assert_eq!(config.classes.id(), table.id());
+        assert_eq!((config.limits.max_steps, config.limits.max_denials), (7, 20));
+        assert_eq!(config.files.unwrap(), Path::new("/etc/base/data"));
+        assert_eq!(config.head.unwrap(), Path::new("/mnt/heads"));
+        let agent = config.agent.unwrap();
+        assert!(agent.network && !agent.unconfined && agent.env == ["TOKEN"]);
+        let [ann] = config.reviewers.as_slice() else { panic!() };
+        assert_eq!(ann.not_before.unwrap().to_string(), "2026-01-31T12:00:00.000000Z");
+        assert_eq!(ann.not_after.unwrap().to_string(), "2027-01-31T12:00:00.500000Z");
+        assert!(ann.revoked && ann.roles == ["operator", "owner"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named_by_its_place() {
+        bad("x = ", "line 1, column");
+        bad("[classes]\nlocal = 'ask'\n", "line 2, column 1: unknown field `local`");
+        bad("[classes]\nread_only = 'maybe'\n", "line 2, column 13: expected \"allow\"");
+        bad(
+            "[classes]\nread_only = { ask = 'a', who = 1 }\n",
+            "line 2, column 13: unknown key `who`",
+        );
+        bad("[classes]\nread_only = { count = 2 }\n", "line 2, column 13: expected \"allow\"");
+        bad("[classes]\nread_only = { ask = 'a b' }\n", "line 2, column 13: a question needs");
+        bad(
+            "[classes]\nread_only = { ask = 'a', count = 0 }\n",
+            "line 2, column 13: a question needs",
+        );
+        bad("[classes]\nread_only = { ask = 'a', count = -1 }\n", "line 2, column 13: count");
+        bad("[limits]\nmax_steps = 0\n", "line 1, column");
+        bad("[limits]\nmax_stepz = 1\n", "line 2, column 1: unknown field `max_stepz`");
+        bad("[agent]\ncommand = 'tidy.py'\n", "line 2, column 11: ");
+        bad(
+            "[[reviewers]]\nperson='a'\nroles=['r']\nkey='ed25519:00'\n",
+            "line 4, column 5: not a public key",
+        );
+        let term = "not_before = 2026-01-31T12:00:00+02:00\n";
+        bad(
+            &format!("[[reviewers]]\nperson='a'\nroles=['r']\nkey='{KEY}'\n{term}"),
+            "line 5, column 14: expected an instant in UTC",
+        );
+        bad(
+            &format!("[[reviewers]]\nperson='a'\nroles=[]\nkey='{KEY}'\n"),
+            "line 3, column 7: roles",
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! Driving a run until it rests, and telling how it came to rest.
+
+use std::io::Write as _;
+
+use portcullis_canon::{Object, Value, sanitize};
+use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::ports::Store;
+use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_engine::{Driven, Driving, HeldRun};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::agent::Started;
+use crate::args::Globals;
+use crate::exit::Exit;
+use crate::failure::{Code, Failure};
+use crate::heads::Heads;
+use crate::progress::Progress;
+use crate::words::quote;
+
+/// The longest result or note that is shown, in bytes.
+const MAX_SHOWN: usize = 2_000;
+
+/// The two signals that end a run in peace.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From now on they no longer end the process by themselves.
+    pub(crate) fn catch() -> Result<Self, Failure> {
+        let catch = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(Code::Io, format!("signals cannot be caught: {}", error.kind()))
+            })
+        };
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+        })
+    }
+
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Drives a held run with its agent. The first signal stops it at the next record, the second one at once.
+pub(crate) async fn to_rest(
+    held: HeldRun,
+    started: Started,
+    signals: &mut Signals,
+    progress: Option<&Progress>,
+) -> Result<Driven, Failure> {
+    let (agent, leaving) = started.split();
+    let mut driving = Driving::start(held, agent).await?;
+    let mut told = false;
+    let driven = loop {
+        tokio::select! {
+            driven = driving.finished() => break driven?,
+            () = signals.next() => {
+                if told {
+                    return Ok(Driven::Stopped);
+                }
+                told = true;
+                driving.stop();
+                if let Some(progress) = progress {
+                    progress.say("stopping at the next record; once more to stop at once");
+                }
+            }
+        }
+    };
+    leaving.end().await;
+    Ok(driven)
+}
+
+/// Where a run came to rest, as it is told.
+pub(crate) struct Rest {
+    /// The run.
+    pub(crate) run: RunId,
+    /// How.
+    pub(crate) driven: Driven,
+}
+
+impl Rest {
+    /// What a script learns of it.
+    pub(crate) const fn exit(&self) -> Exit {
+        match self.driven {
+            Driven::Waiting(_) => Exit::Waiting,
+            Driven::Stopped => Exit::Stopped,
+            Driven::Ended(reason) => match reason.status() {
+                RunStatus::Completed => Exit::Done,
+                _ => Exit::Refused,
+            },
+        }
+    }
+
+    /// Writes it to standard output.
+    pub(crate) async fn tell(&self, store: &dyn Store, globals: &Globals) -> Result<(), Failure> {
+        let words = self.last_words(store).await?;
+        let text =
+            if globals.json { self.json(&words, globals) } else { self.text(&words, globals) };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| Failure::output(&error))
+    }
+
+    async fn last_words(&self, store: &dyn Store) -> Result<LastWords, Failure> {
+        let scope = Scope::of_file_owner();
+        let Driven::Ended(_) = self.driven else { return Ok(LastWords::default()) };
+        let Some(state) = store.run(&scope, self.run).await? else {
+            return Ok(LastWords::default());
+        };
+        let mut words = LastWords::default();
+        for (content, kept) in
+            [(state.run.result, &mut words.result), (state.run.note, &mut words.note)]
+        {
+            let Some(content) = content else { continue };
+            let found = store.content(&scope, content.digest).await?;
+            *kept = found.map(|content| String::from_utf8_lossy(content.bytes()).into_owned());
+        }
+        Ok(words)
+    }
+
+    /// The commands that go on from here, ready to be typed.
+    fn next(&self, globals: &Globals) -> Vec<String> {
+        let run = self.run;
+        match self.driven {
+            Driven::Waiting(question) => vec![
+                command(globals, "inbox"),
+                command(globals, &format!("approve {question}")),
+                command(globals, &format!("resume {run}")),
+            ],
+            Driven::Stopped => vec![command(globals, &format!("resume {run}"))],
+            Driven::Ended(_) => vec![command(globals, &format!("show {run}"))],
+        }
+    }
+
+    fn text(&self, words: &LastWords, globals: &Globals) -> String {
+        let mut lines = vec![format!("run     {}", self.run), format!("status  {}", self.status())];
+        let clip = |text: &str| sanitize::clip(&sanitize::line(text), MAX_SHOWN);
+        lines.extend(words.result.as_deref().map(|text| format!("result  {}", clip(text))));
+        lines.extend(words.note.as_deref().map(|text| format!("note    {}", clip(text))));
+        for (index, next) in self.next(globals).iter().enumerate() {
+            let label = if index == 0 { "next" } else { "" };
+            lines.push(format!("{label:<8}{next}"));
+        }
+        lines.push(String::new());
+        lines.join("\n")
+    }
+
+    fn status(&self) -> String {
+        match self.driven {
+            Driven::Waiting(question) => format!("waiting: a person has to answer {question}"),
+            Driven::Stopped => "stopped: it can be taken up again".to_owned(),
+            Driven::Ended(reason) => format!("{} ({})", reason.status().as_str(), reason.as_str()),
+        }
+    }
+
+    fn json(&self, words: &LastWords, globals: &Globals) -> String {
+        let (status, reason, question): (&str, Option<EndReason>, Option<QuestionId>) =
+            match self.driven {
+                Driven::Waiting(question) => (RunStatus::Waiting.as_str(), None, Some(question)),
+                Driven::Stopped => ("stopped", None, None),
+                Driven::Ended(reason) => (reason.status().as_str(), Some(reason), None),
+            };
+        let text = |text: &Option<String>| text.as_deref().map_or(Value::Null, Value::from);
+        let mut object = Object::new();
+        object.insert("run", self.run.to_string());
+        object.insert("status", status);
+        object.insert("reason", reason.map_or(Value::Null, |reason| Value::from(reason.as_str())));
+        object.insert("question", question.map_or(Value::Null, |id| Value::from(id.to_string())));
+        object.insert("result", text(&words.result));
+        object.insert("note", text(&words.note));
+        object.insert("next", self.next(globals).into_iter().map(Value::from).collect::<Vec<_>>());
+        Value::Object(object).to_canonical_string() + "\n"
+    }
+}
+
+#[derive(Default)]
+struct LastWords {
+    result: Option<String>,
+    note: Option<String>,
+}
+
+/// A command that reaches the same database and reviewers.
+pub(crate) fn command(globals: &Globals, rest: &str) -> String {
+    let mut words = vec!["portcullis".to_owned()];
+    let mut option = |name: &str, path: &std::path::Path| {
+        words.push(format!("{name} {}", quote(&path.to_string_lossy())));
+    };
+    if globals.db != globals.place.database() {
+        option("--db", &globals.db);
+    }
+    if let Some(config) = &globals.config_path {
+        option("-c", config);
+    }
+    words.push(rest.to_owned());
+    words.join(" ")
+}
+
+/// Keeps the head, then tells how the run came to rest. A head that cannot be kept is told after it.
+pub(crate) async fn conclude(
+    rest: Rest,
+    heads: Option<&Heads>,
+    database: &dyn crate::assemble::Database,
+    globals: &Globals,
+    progress: Option<&Progress>,
+) -> Result<Exit, Failure> {
+    let kept = heads.map_or(Ok(()), |heads| heads.keep(database));
+    if let Some(progress) = progress {
+        progress.settle();
+    }
+    rest.tell(database, globals).await?;
+    kept.map(|()| rest.exit())
+}
