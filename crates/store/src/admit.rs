@@ -12,7 +12,7 @@ use portcullis_domain::approval::Approval;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, JournalOpened};
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{Append, LeaseTerm, NewEvent, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::run::Run;
@@ -43,6 +43,8 @@ pub(crate) trait Base {
     fn thread(&mut self, thread: ThreadId) -> Result<Option<Thread>, StoreError>;
     /// A question of any tenant.
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError>;
+    /// Whether the run has this step.
+    fn has_step(&mut self, run: RunId, step: StepId) -> Result<bool, StoreError>;
     /// Whose a content is and how long.
     fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError>;
     /// Whether a spec is known.

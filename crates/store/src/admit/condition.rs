@@ -1,5 +1,7 @@
 //! The four conditions of an append, judged on the state inside the transaction.
 
+use std::time::Duration;
+
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
@@ -68,7 +70,7 @@ pub(super) fn check(
         Condition::Sweep { run, question, status, now, due } => {
             let state = own_run(base, tenant, *run)?;
             let asked = latest_question(base, &state, *question)?;
-            sweep(&asked, *status, *now, *due)?;
+            sweep(&state, &asked, *status, *now, *due)?;
             Subject::Run(state)
         }
         Condition::Late => late(base, tenant, &append.events)?,
@@ -224,19 +226,25 @@ fn answer(state: &RunState, shown: Option<QuestionId>, event: &NewEvent) -> Resu
 }
 
 fn sweep(
+    state: &RunState,
     question: &Question,
     status: QuestionStatus,
     now: Timestamp,
     due: Timestamp,
 ) -> Result<(), StoreError> {
-    if question.status != status
-        || !matches!(status, QuestionStatus::Open | QuestionStatus::Granted)
-    {
+    if question.status != status {
         return Err(StoreError::QuestionState { status: question.status });
     }
-    // A sweeper with an old look at the question cannot end it before its own expiry.
-    let early =
-        status == QuestionStatus::Open && question.expires_at.is_some_and(|expiry| due < expiry);
+    // A sweeper with an old look cannot end a question, or a grant, before its own time.
+    let earliest = match status {
+        QuestionStatus::Open => question.expires_at,
+        QuestionStatus::Granted => {
+            let ttl = state.run.limits.grant_ttl_ms.map(Duration::from_millis);
+            question.granted_at.zip(ttl).map(|(granted, ttl)| granted.after(ttl))
+        }
+        _ => return Err(StoreError::QuestionState { status }),
+    };
+    let early = earliest.is_some_and(|earliest| due < earliest);
     if early || now <= due { Err(StoreError::NotDue) } else { Ok(()) }
 }
 

@@ -183,6 +183,12 @@ impl<'a> Draft<'a> {
             self.state = Some(Changed { row: state, new: true });
             return Ok(());
         };
+        if matches!(event.body, Body::OutcomeLate(_)) {
+            let step = event.link.step.ok_or(StoreError::NotAdmitted)?;
+            if !self.base.has_step(state.row.run.id, step)? {
+                return Err(StoreError::NotAdmitted);
+            }
+        }
         let status = state.row.run.status;
         let changed = state.row.apply(event).map_err(|error| match error {
             FoldError::AfterEnd(_) => StoreError::RunState { status },

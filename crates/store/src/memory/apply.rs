@@ -3,11 +3,12 @@
 use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{LeaseTerm, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::scope::Tenant;
+use portcullis_domain::step::Step;
 use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 
@@ -39,6 +40,11 @@ impl Base for View<'_> {
 
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
         self.0.question(question)
+    }
+
+    fn has_step(&mut self, run: RunId, step: StepId) -> Result<bool, StoreError> {
+        let row = self.0.row(Step::TABLE, &[Cell::Blob(step.as_bytes().to_vec())]);
+        Ok(row.is_some_and(|row| row.get(1) == Some(&Cell::Blob(run.as_bytes().to_vec()))))
     }
 
     fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError> {

@@ -3,7 +3,7 @@
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{LeaseTerm, StoreError};
 use portcullis_domain::question::Question;
@@ -121,6 +121,12 @@ pub(super) fn content_owner(conn: &Connection, digest: Digest) -> Result<Option<
             Ok((tenant, u64::try_from(size).map_err(|_| damaged())?))
         })
         .transpose()
+}
+
+pub(super) fn has_step(conn: &Connection, run: RunId, step: StepId) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM steps WHERE id = ?1 AND run = ?2")
+        .and_then(|mut statement| statement.exists(params![step.as_bytes(), run.as_bytes()]))
+        .map_err(|e| refusal(&e))
 }
 
 pub(super) fn has_spec(conn: &Connection, digest: Digest) -> Result<bool> {

@@ -3,7 +3,7 @@
 use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{LeaseTerm, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::Row;
@@ -79,6 +79,10 @@ impl Base for Desk<'_> {
 
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
         lookup::question(self.conn, question)
+    }
+
+    fn has_step(&mut self, run: RunId, step: StepId) -> Result<bool, StoreError> {
+        lookup::has_step(self.conn, run, step)
     }
 
     fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError> {

@@ -304,3 +304,6 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,9 +12,13 @@
 )]
 
 mod child;
+mod file;
 mod memory;
 mod open;
 mod open_files;
 mod open_migrate;
 mod open_users;
+mod processes;
+mod random;
 mod sqlite;
+mod worker;

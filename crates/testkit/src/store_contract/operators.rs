@@ -174,6 +174,40 @@ pub fn a_sweep_comes_when_due(backend: &dyn Backend) {
     fold::check(&*store);
 }
 
+/// A grant that is not used in time ends strictly after its own time, not a question's.
+pub fn a_sweep_ends_a_grant_when_due(backend: &dyn Backend) {
+    let store = plain(backend);
+    let granted = |seed: u64| {
+        let mut run = Scenario::new(seed, store.instance());
+        run.limits.grant_ttl_ms = Some(60_000);
+        let mut appends = until_waiting(&mut run, 1);
+        run.tick(Duration::from_secs(5));
+        run.answered("ann", Answer::Approve);
+        appends.push(run.operator());
+        (run, appends)
+    };
+    let (run, appends) = granted(9);
+    for append in appends {
+        ok(&*store, append);
+    }
+    let due = run.at.after(Duration::from_secs(60));
+    let sweep = |now: Timestamp, due: Timestamp, status| {
+        let (mut run, _) = granted(9);
+        run.closed(QuestionStatus::Expired);
+        run.run_finished(EndReason::ApprovalExpired);
+        let question = run.question.unwrap().0;
+        let condition = Condition::Sweep { run: run.run, question, status, now, due };
+        run.append(condition, Durability::Synced)
+    };
+    let after = |at: Timestamp| Timestamp::from_micros(at.micros() + 1);
+    let state = StoreError::QuestionState { status: QuestionStatus::Granted };
+    refused(&*store, sweep(after(due), due, QuestionStatus::Open), &state);
+    refused(&*store, sweep(due, due, QuestionStatus::Granted), &StoreError::NotDue);
+    refused(&*store, sweep(after(due), run.at, QuestionStatus::Granted), &StoreError::NotDue);
+    ok(&*store, sweep(after(due), due, QuestionStatus::Granted));
+    fold::check(&*store);
+}
+
 /// A late outcome is recorded in its run's stream and changes nothing else, before and after the end.
 pub fn a_late_outcome_changes_nothing(backend: &dyn Backend) {
     let store = plain(backend);
@@ -199,6 +233,9 @@ pub fn a_late_outcome_changes_nothing(backend: &dyn Backend) {
     ok(&*store, late.driver(Durability::Synced));
     late.outcome_late();
     ok(&*store, late.late());
+    late.step = portcullis_domain::id::StepId::from_bytes([1; 16]);
+    late.outcome_late();
+    refused(&*store, late.late(), &StoreError::NotAdmitted);
     let mut nowhere = Scenario::new(7, store.instance());
     nowhere.outcome_late();
     refused(&*store, nowhere.late(), &StoreError::NotFound("run"));

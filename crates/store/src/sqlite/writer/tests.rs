@@ -1,0 +1,229 @@
+//! Batches as the writer serves them, with planned faults.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use portcullis_domain::ports::LeaseTerm;
+use portcullis_testkit::ports::SeededEntropy;
+use portcullis_testkit::scenario::Scenario;
+use tempfile::TempDir;
+
+use super::*;
+use crate::admit::open_journal;
+use crate::sqlite::write::{write_event, write_identity};
+
+struct Bench {
+    folder: TempDir,
+    writer: Writer,
+    plans: Arc<Mutex<Vec<Plan>>>,
+}
+
+fn bench() -> Bench {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.db");
+    let conn = open(&path, OpenMode::CreateOrOpen, MIGRATIONS, 0).unwrap().conn;
+    let (now, entropy) = (Timestamp::from_micros(0), SeededEntropy::new(1));
+    let instance = InstanceId::draw(now, &entropy);
+    let journal = JournalId::draw(now, &entropy);
+    let chain = Chain { instance, journal, tip: Tip::START };
+    let (event, payload) = open_journal(&chain, &Tenant::local(), now).unwrap();
+    write_identity(&conn, instance, journal).unwrap();
+    write_event(&conn, &event, &payload).unwrap();
+    let plans = Arc::default();
+    let writer = Writer {
+        conn,
+        path,
+        instance,
+        journal,
+        observers: Vec::new(),
+        memory: Memory::new(),
+        last: None,
+        synced: true,
+        plans: Arc::clone(&plans),
+    };
+    Bench { folder, writer, plans }
+}
+
+type Answer = oneshot::Receiver<Result<Committed, StoreError>>;
+
+fn job(append: Append) -> (Job, Answer) {
+    let (reply, answer) = oneshot::channel();
+    (Job::Append { tenant: Tenant::local(), append, reply }, answer)
+}
+
+impl Bench {
+    /// Serves appends as one batch.
+    fn serve(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<u64, StoreError>>) {
+        let (jobs, answers): (Vec<_>, Vec<_>) = appends.into_iter().map(job).unzip();
+        let goes_on = self.writer.batch(jobs);
+        let answers = answers.into_iter().map(|mut answer| {
+            let answer = answer.try_recv().unwrap().unwrap();
+            answer.map(|committed| committed.events.last().unwrap().link.journal_seq)
+        });
+        (goes_on, answers.collect())
+    }
+
+    /// Events in the file, as another connection sees them.
+    fn events(&self) -> i64 {
+        let path = self.folder.path().join("p.db");
+        let conn = Connection::open(path).unwrap();
+        conn.query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap()
+    }
+
+    fn run(&self, seed: u64) -> Scenario {
+        Scenario::new(seed, self.writer.instance)
+    }
+}
+
+#[test]
+fn a_batch_is_one_commit_and_a_refused_job_takes_back_only_its_own() {
+    let mut bench = bench();
+    let (mut one, mut two) = (bench.run(1), bench.run(2));
+    let begin = one.begin();
+    let twice = begin.clone();
+    one.step_opened();
+    let opened = one.driver(Durability::Synced);
+    let commits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&commits);
+    let count = move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        false
+    };
+    bench.writer.conn.commit_hook(Some(count)).unwrap();
+    let (goes_on, answers) = bench.serve(vec![begin, twice, two.begin(), opened]);
+    assert!(goes_on);
+    assert_eq!(answers, [Ok(4), Err(StoreError::Stale), Ok(7), Ok(8)]);
+    assert_eq!(bench.events(), 8);
+    assert_eq!(commits.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn only_batches_that_ask_for_it_are_synced() {
+    let mut bench = bench();
+    let level = |bench: &Bench| -> i64 {
+        bench.writer.conn.query_row("PRAGMA main.synchronous", [], |row| row.get(0)).unwrap()
+    };
+    let mut run = bench.run(1);
+    let (_, answers) = bench.serve(vec![run.begin()]);
+    assert!(answers[0].is_ok());
+    assert_eq!(level(&bench), 2); // FULL
+    run.step_opened();
+    assert_eq!(bench.serve(vec![run.driver(Durability::Written)]).1, [Ok(5)]);
+    assert_eq!(level(&bench), 1); // NORMAL
+    run.proposed(b"{}");
+    let written = run.driver(Durability::Written);
+    run.lease_released();
+    assert_eq!(bench.serve(vec![written, run.driver(Durability::Synced)]).1, [Ok(6), Ok(7)]);
+    assert_eq!(level(&bench), 2);
+}
+
+#[test]
+fn a_failed_commit_is_in_doubt_and_the_next_one_sees_what_is_there() {
+    let mut bench = bench();
+    let mut run = bench.run(1);
+    let begin = run.begin();
+    bench.plans.lock().unwrap().push(Plan::FailCommit);
+    let (goes_on, answers) = bench.serve(vec![begin.clone(), bench.run(2).begin()]);
+    assert!(bench.plans.lock().unwrap().is_empty());
+    assert!(goes_on);
+    assert_eq!(answers, [Err(StoreError::InDoubt), Err(StoreError::InDoubt)]);
+    assert_eq!(bench.events(), 1);
+    assert_eq!(bench.serve(vec![begin]).1, [Ok(4)]);
+    run.step_opened();
+    assert_eq!(bench.serve(vec![run.driver(Durability::Synced)]).1, [Ok(5)]);
+}
+
+#[test]
+fn a_panic_rolls_back_and_closes() {
+    let bench = bench();
+    let begin = bench.run(1).begin();
+    bench.plans.lock().unwrap().push(Plan::PanicBeforeCommit);
+    let queue = Queue::new(4);
+    let (first, mut answer) = job(begin.clone());
+    portcullis_testkit::block_on(queue.push(first)).ok().unwrap();
+    let Bench { folder, writer, plans } = bench;
+    writer.serve(&queue);
+    assert!(plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty());
+    assert_eq!(answer.try_recv().unwrap().unwrap().unwrap_err(), StoreError::Closed);
+    let (later, _) = job(begin);
+    assert!(portcullis_testkit::block_on(queue.push(later)).is_err());
+    let conn = Connection::open(folder.path().join("p.db")).unwrap();
+    let events: i64 = conn.query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
+    assert_eq!(events, 1);
+}
+
+#[test]
+fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
+    let mut bench = bench();
+    let mut run = bench.run(1);
+    assert_eq!(bench.serve(vec![run.begin()]).1, [Ok(4)]);
+    run.step_opened();
+    let stale = run.driver(Durability::Synced);
+    // Another process opens the step first.
+    let path = bench.folder.path().join("p.db");
+    let mut other = Writer {
+        conn: open(&path, OpenMode::Existing, MIGRATIONS, 0).unwrap().conn,
+        path,
+        instance: bench.writer.instance,
+        journal: bench.writer.journal,
+        observers: Vec::new(),
+        memory: Memory::new(),
+        last: None,
+        synced: true,
+        plans: Arc::default(),
+    };
+    let (stolen, mut answer) = job(stale.clone());
+    assert!(other.batch(vec![stolen]));
+    assert!(answer.try_recv().unwrap().unwrap().is_ok());
+    assert_eq!(bench.serve(vec![stale]).1, [Err(StoreError::Stale)]);
+    run.proposed(b"{}");
+    assert_eq!(bench.serve(vec![run.driver(Durability::Synced)]).1, [Ok(6)]);
+}
+
+#[test]
+fn a_newer_program_shuts_this_writer_out() {
+    let mut bench = bench();
+    let begin = bench.run(1).begin();
+    let newer = MIGRATIONS.last().unwrap().version + 1;
+    let outside = Connection::open(bench.folder.path().join("p.db")).unwrap();
+    let set = |value: i64| {
+        outside
+            .execute("UPDATE meta SET value = ?1 WHERE name = 'oldest_writer'", [value])
+            .unwrap();
+    };
+    set(newer);
+    assert_eq!(bench.serve(vec![begin.clone()]).1, [Err(StoreError::WriterTooOld)]);
+    assert_eq!(bench.events(), 1);
+    set(1);
+    assert_eq!(bench.serve(vec![begin]).1, [Ok(4)]);
+}
+
+#[test]
+fn a_locked_file_is_busy_and_stores_nothing() {
+    let mut bench = bench();
+    let begin = bench.run(1).begin();
+    bench.writer.conn.busy_timeout(std::time::Duration::ZERO).unwrap();
+    let outside = Connection::open(bench.folder.path().join("p.db")).unwrap();
+    outside.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(bench.serve(vec![begin.clone()]).1, [Err(StoreError::Busy)]);
+    outside.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(bench.serve(vec![begin]).1, [Ok(4)]);
+}
+
+#[test]
+fn a_renewal_is_served_between_appends() {
+    let mut bench = bench();
+    let mut run = bench.run(1);
+    let begin = run.begin();
+    let until = run.at.after(std::time::Duration::from_secs(90));
+    let (reply, mut renewed) = oneshot::channel();
+    let renewal = Renewal { run: run.run, epoch: Epoch(1), now: run.at, until };
+    let renew = Job::Renew { tenant: Tenant::local(), renewal, reply };
+    let (append, mut appended) = job(begin);
+    assert!(bench.writer.batch(vec![append, renew]));
+    assert!(appended.try_recv().unwrap().unwrap().is_ok());
+    assert_eq!(renewed.try_recv().unwrap(), Some(Ok(())));
+    let term = lookup::lease(&bench.writer.conn, run.run).unwrap();
+    assert_eq!(term, Some(LeaseTerm { epoch: Epoch(1), until }));
+}

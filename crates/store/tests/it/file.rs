@@ -1,0 +1,215 @@
+//! What only the store in a file has: modes, odd paths, futures that are dropped, a hostile file.
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use portcullis_domain::event::Event;
+use portcullis_domain::ports::{
+    Durability, EventFilter, Ledgers, Observer, Page, Store, StoreError,
+};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::stream::Stream;
+use portcullis_domain::time::Timestamp;
+use portcullis_store::sqlite::open::OpenMode;
+use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_testkit::block_on;
+use portcullis_testkit::ports::SeededEntropy;
+use portcullis_testkit::scenario::Scenario;
+use portcullis_testkit::store_contract::fold;
+
+use crate::sqlite::{fresh, open_at};
+
+fn scope() -> Scope {
+    Scope::of_file_owner()
+}
+
+fn open_reader(path: &std::path::Path) -> SqliteStore {
+    let now = Timestamp::from_micros(0);
+    let opening = Opening { now, entropy: &SeededEntropy::new(9), observers: Vec::new() };
+    SqliteStore::open(path, OpenMode::ReadOnly, opening).unwrap()
+}
+
+#[test]
+fn a_reader_reads_and_refuses_every_append() {
+    let backend = fresh();
+    let writer = open_at(&backend.path(), Vec::new()).unwrap();
+    let reader = open_reader(&backend.path());
+    assert_eq!((reader.instance(), reader.journal()), (writer.instance(), writer.journal()));
+    let mut run = Scenario::new(1, writer.instance());
+    let begin = run.begin();
+    let refused = block_on(reader.append(&scope(), begin.clone())).unwrap_err();
+    assert_eq!(refused, StoreError::Io("opened for reading only".to_owned()));
+    block_on(writer.append(&scope(), begin)).unwrap();
+    // What was written after it was opened is seen.
+    assert!(block_on(reader.run(&scope(), run.run)).unwrap().is_some());
+    fold::check(&reader);
+}
+
+#[test]
+fn an_odd_path_is_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a b", "ü?x=1#y%41", "file:z", "-wal", "'; DROP TABLE runs; --", "new\nline"] {
+        let path = folder.path().join(name);
+        let store = open_at(&path, Vec::new()).unwrap();
+        let mut run = Scenario::new(1, store.instance());
+        block_on(store.append(&scope(), run.begin())).unwrap();
+        assert_eq!(store.path(), path.canonicalize().unwrap());
+        assert_eq!(fold::check(&open_reader(&path)).runs.len(), 1);
+    }
+}
+
+#[test]
+fn an_append_outlives_the_future_that_asked_for_it() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    let scope = scope();
+    // Never polled: nothing was asked.
+    drop(store.append(&scope, run.begin()));
+    assert_eq!(store.begin().unwrap().count("events").unwrap(), 1);
+    let mut run = Scenario::new(1, store.instance());
+    let mut asked = store.append(&scope, run.begin());
+    let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    drop(asked);
+    // The next append waits behind it.
+    run.step_opened();
+    block_on(store.append(&scope, run.driver(Durability::Synced))).unwrap();
+    assert_eq!(fold::check(&store).runs[&run.run].run.step_count, 1);
+    // Dropping the store commits what waits.
+    run.proposed(b"{}");
+    let mut asked = store.append(&scope, run.driver(Durability::Written));
+    let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    drop(asked);
+    drop(store);
+    let store = open_reader(&backend.path());
+    assert!(fold::check(&store).runs[&run.run].batch[0].proposal.is_some());
+}
+
+/// Keeps a store alive from inside its own observer.
+#[derive(Default)]
+struct Holds(Mutex<Option<Arc<SqliteStore>>>);
+
+impl Observer for Holds {
+    fn committed(&self, _: &[Event]) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+#[test]
+fn a_store_can_be_dropped_by_its_own_observer() {
+    let backend = fresh();
+    let holds = Arc::new(Holds::default());
+    let store = Arc::new(open_at(&backend.path(), vec![holds.clone()]).unwrap());
+    let mut run = Scenario::new(1, store.instance());
+    *holds.0.lock().unwrap() = Some(Arc::clone(&store));
+    let begin = run.begin();
+    let scope = scope();
+    let mut asked = store.append(&scope, begin);
+    let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    drop(asked);
+    drop(store);
+    while holds.0.lock().unwrap().is_some() {
+        std::thread::yield_now();
+    }
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    // The commit came before its observers.
+    assert_eq!(fold::check(&store).runs.len(), 1);
+}
+
+#[test]
+fn what_is_too_large_is_not_loaded() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    let begin = run.begin();
+    let content = begin.contents[0].reference().digest;
+    block_on(store.append(&scope(), begin)).unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(backend.path()).unwrap();
+    conn.execute_batch(
+        "UPDATE events SET payload = zeroblob(40000000) WHERE kind = 'run.created';
+         UPDATE contents SET bytes = zeroblob(40000000);
+         UPDATE specs SET bytes = zeroblob(40000000);",
+    )
+    .unwrap();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let mut ledger = store.begin().unwrap();
+    let events = ledger.stream_after(Stream::from(run.run), 0, 500).unwrap();
+    let lengths: Vec<bool> = events.iter().map(|event| event.payload.is_empty()).collect();
+    assert_eq!(lengths, [true, false]);
+    assert_eq!(ledger.content(content).unwrap().unwrap().bytes, b"");
+    assert_eq!(ledger.spec(run.tool.digest()).unwrap().unwrap(), b"");
+    let damaged = |table| StoreError::Damaged { table };
+    assert_eq!(block_on(store.content(&scope(), content)).unwrap_err(), damaged("contents"));
+    assert_eq!(block_on(store.spec(run.tool.digest())).unwrap_err(), damaged("specs"));
+    let filter = EventFilter { stream: None, after: 0, limit: 500 };
+    assert_eq!(block_on(store.events(&scope(), filter)).unwrap().len(), 4);
+}
+
+#[test]
+fn a_page_of_large_payloads_is_cut_and_none_is_skipped() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let conn = rusqlite::Connection::open(backend.path()).unwrap();
+    for seq in 2..=40 {
+        conn.execute(
+            "INSERT INTO events SELECT ?1, journal, tenant, stream_kind, stream_id, ?1, step, at, kind,
+             version, journal_prev, stream_prev, hash, zeroblob(1000000) FROM events WHERE journal_seq = 1",
+            [seq],
+        )
+        .unwrap();
+    }
+    let mut ledger = store.begin().unwrap();
+    let (mut after, mut pages, mut seen) = (0, 0, 0);
+    loop {
+        let page = ledger.events_after(store.journal(), after, 500).unwrap();
+        let Some(last) = page.last() else { break };
+        (after, pages, seen) = (last.journal_seq, pages + 1, seen + page.len());
+        assert!(page.len() <= 18);
+    }
+    assert_eq!((seen, pages), (40, 3));
+}
+
+#[test]
+fn a_row_of_another_journal_is_listed_with_it() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let conn = rusqlite::Connection::open(backend.path()).unwrap();
+    conn.execute_batch(
+        "INSERT INTO events SELECT 2, x'00000000000000000000000000000001', tenant, stream_kind,
+         stream_id, 2, step, at, kind, version, journal_prev, stream_prev, hash, payload FROM events",
+    )
+    .unwrap();
+    let journals = store.begin().unwrap().journals().unwrap();
+    assert_eq!(journals.len(), 2);
+    assert!(journals.contains(&store.journal()));
+}
+
+#[test]
+fn reads_and_writes_go_on_beside_each_other() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    let id = run.run;
+    let page = Page { offset: 0, limit: 50 };
+    std::thread::scope(|threads| {
+        let reading = threads.spawn(|| {
+            let mut last = 0;
+            for _ in 0..200 {
+                let state = block_on(store.run(&scope(), id)).unwrap().unwrap();
+                let steps = block_on(store.steps(&scope(), id, page)).unwrap();
+                // Each read is one transaction; a later one never shows less.
+                assert!(state.run.seq >= last && steps.total >= state.run.step_count);
+                last = state.run.seq;
+            }
+        });
+        for _ in 0..40 {
+            for append in run.whole_step() {
+                block_on(store.append(&scope(), append)).unwrap();
+            }
+        }
+        reading.join().unwrap();
+    });
+    fold::check(&store);
+}
