@@ -1,14 +1,265 @@
-//! `portcullis explain`.
+//! `portcullis explain`: why each step was decided as it was, from what is recorded.
+
+mod told;
+
+use std::io;
+
+use portcullis_audit::keys::Keyring;
+use portcullis_canon::{Limits, Value, parse};
+use portcullis_domain::event::Body;
+use portcullis_domain::id::{RunId, StepId};
+use portcullis_domain::observation::{Observation, ObservationKind};
+use portcullis_domain::ports::{EventFilter, MAX_PAGE, ReviewerKeys, StoredEvent};
+use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
+use crate::assemble;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::lookup::{self, RunArg, Words, words};
+use crate::output::{Out, screen};
+use crate::reading::Reading;
+use crate::wire::{FactJson, StepFactsJson};
+
+/// The largest refusal or error that is read to be explained.
+const MAX_DETAIL_BYTES: u64 = 1 << 20;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The run: `run_…`, or at least 8 of its digits
+    #[arg(value_name = "RUN", value_parser = lookup::run_arg)]
+    run: RunArg,
+    /// Only this step: its number, or `step_…`
+    #[arg(value_name = "STEP", value_parser = step_arg)]
+    step: Option<StepArg>,
+}
+
+/// A step as it was typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepArg {
+    Index(u64),
+    Id(StepId),
+}
+
+fn step_arg(text: &str) -> Result<StepArg, String> {
+    let index = text.parse().map(StepArg::Index).ok();
+    index.or_else(|| text.parse().map(StepArg::Id).ok()).ok_or_else(|| {
+        "expected the step's number, or `step_` and 32 hexadecimal digits".to_owned()
+    })
+}
+
+/// One recorded fact about a step.
+struct Fact {
+    at: Timestamp,
+    seq: i64,
+    body: Body,
+    /// What an observation says of a refusal or an error.
+    detail: Option<Value>,
+    /// What the configured keys say of an answer's signature.
+    signature: Option<&'static str>,
+}
+
+/// The facts of one step, in order.
+struct StepFacts {
+    id: StepId,
+    index: Option<u64>,
+    facts: Vec<Fact>,
+}
 
 /// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let reading = Reading::open(globals)?;
+    let state = lookup::run_state(reading.db(), &reading.scope, &args.run).await?;
+    let keyring = assemble::keyring(globals).ok();
+    let mut telling = Telling {
+        out: Out::new(),
+        json: globals.json,
+        only: args.step,
+        current: None,
+        told: 0,
+        unreadable: 0,
+    };
+    telling.walk(&reading, state.run.id, keyring.as_ref()).await?;
+    telling.end()
+}
+
+struct Telling {
+    out: Out,
+    json: bool,
+    only: Option<StepArg>,
+    current: Option<StepFacts>,
+    told: u64,
+    unreadable: u64,
+}
+
+impl Telling {
+    async fn walk(
+        &mut self,
+        reading: &Reading,
+        run: RunId,
+        keys: Option<&Keyring>,
+    ) -> Result<(), Failure> {
+        let mut after = 0_u64;
+        loop {
+            let filter = EventFilter { stream: Some(run.into()), after, limit: MAX_PAGE };
+            let page = reading.db().events(&reading.scope, filter).await?;
+            for event in &page {
+                match fact(reading, event, keys).await? {
+                    Read::OfStep(step, fact) => self.take(step, *fact)?,
+                    Read::OfRun => {}
+                    Read::Unreadable => self.unreadable = self.unreadable.saturating_add(1),
+                }
+            }
+            let last = page.last().and_then(|event| u64::try_from(event.journal_seq).ok());
+            match last {
+                Some(last)
+                    if last > after && page.len() == usize::try_from(MAX_PAGE).unwrap_or(0) =>
+                {
+                    after = last;
+                }
+                _ => return self.tell(),
+            }
+        }
+    }
+
+    /// Adds a fact; a fact of another step ends the one before it.
+    fn take(&mut self, step: StepId, fact: Fact) -> Result<(), Failure> {
+        if self.current.as_ref().is_none_or(|current| current.id != step) {
+            self.tell()?;
+            self.current = Some(StepFacts { id: step, index: None, facts: Vec::new() });
+        }
+        if let Some(current) = &mut self.current {
+            if let Body::StepOpened(opened) = &fact.body {
+                current.index = Some(opened.index);
+            }
+            current.facts.push(fact);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self) -> Result<(), Failure> {
+        let Some(step) = self.current.take() else { return Ok(()) };
+        let wanted = match self.only {
+            None => true,
+            Some(StepArg::Index(index)) => step.index == Some(index),
+            Some(StepArg::Id(id)) => step.id == id,
+        };
+        if !wanted {
+            return Ok(());
+        }
+        let first = self.told == 0;
+        self.told = self.told.saturating_add(1);
+        let written = if self.json { self.out.json(&wire(&step)) } else { self.text(&step, first) };
+        written.map_err(|error| Failure::output(&error))
+    }
+
+    fn text(&mut self, step: &StepFacts, first: bool) -> io::Result<()> {
+        if !first {
+            self.out.line("")?;
+        }
+        for row in told::rows(step, screen::columns()) {
+            self.out.line(&row)?;
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<Exit, Failure> {
+        self.out.flush().map_err(|error| Failure::output(&error))?;
+        if self.unreadable > 0 {
+            let count = self.unreadable;
+            let sentence =
+                format!("{count} events of this run cannot be read and are not explained");
+            return Err(Failure::new(Code::Damaged, sentence).hint("run `portcullis verify`"));
+        }
+        if self.told == 0 && self.only.is_some() {
+            return Err(Failure::new(Code::Unknown, "the run has no such step")
+                .hint("`portcullis show RUN` lists its steps"));
+        }
+        Ok(Exit::Done)
+    }
+}
+
+enum Read {
+    OfStep(StepId, Box<Fact>),
+    OfRun,
+    Unreadable,
+}
+
+async fn fact(
+    reading: &Reading,
+    event: &StoredEvent,
+    keys: Option<&Keyring>,
+) -> Result<Read, Failure> {
+    let version = u32::try_from(event.version).unwrap_or(u32::MAX);
+    let Ok(body) = Body::read(&event.kind, version, &event.payload) else {
+        return Ok(Read::Unreadable);
+    };
+    let Some(step) = &event.step else { return Ok(Read::OfRun) };
+    let Ok(step) = step.as_slice().try_into().map(StepId::from_bytes) else {
+        return Ok(Read::Unreadable);
+    };
+    let observation = match &body {
+        Body::StepFinished(finished) => finished.observation.as_ref(),
+        Body::OutcomeLate(late) => Some(&late.observation),
+        _ => None,
+    };
+    let detail = match observation {
+        Some(observation) => detail(reading, observation).await?,
+        None => None,
+    };
+    let signature = match &body {
+        Body::QuestionAnswered(answered) => Some(match keys {
+            None => "not checked: no keys are configured",
+            Some(keys) => match keys.verify(&answered.statement, &answered.signature) {
+                Ok(reviewer) if reviewer.person == answered.person => "valid",
+                Ok(_) => "valid, but of another person's key",
+                Err(portcullis_domain::ports::KeyRefusal::UnknownKey) => {
+                    "not checked: the key is not configured"
+                }
+                Err(portcullis_domain::ports::KeyRefusal::NotValid) => {
+                    "of a key that is revoked or outside its term"
+                }
+                Err(portcullis_domain::ports::KeyRefusal::BadSignature) => "FORGED",
+            },
+        }),
+        _ => None,
+    };
+    let at = Timestamp::from_micros(event.at);
+    Ok(Read::OfStep(step, Box::new(Fact { at, seq: event.journal_seq, body, detail, signature })))
+}
+
+/// What an observation says of a refusal or an error; results are for `show`.
+async fn detail(reading: &Reading, observation: &Observation) -> Result<Option<Value>, Failure> {
+    if observation.kind == ObservationKind::ToolResult {
+        return Ok(None);
+    }
+    let Some(content) = observation.content else { return Ok(None) };
+    let bytes = words(reading.db(), &reading.scope, content, MAX_DETAIL_BYTES).await?;
+    Ok(match bytes {
+        Words::Here(bytes) => parse(&bytes, &Limits::ENVELOPE).ok(),
+        Words::Long | Words::Gone | Words::Differs => None,
+    })
+}
+
+fn wire(step: &StepFacts) -> StepFactsJson {
+    let facts = step.facts.iter().map(|fact| {
+        FactJson::of(fact.seq, fact.at, &fact.body, fact.detail.as_ref(), fact.signature)
+    });
+    StepFactsJson { step: step.id, index: step.index, facts: facts.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_a_number_or_an_id() {
+        assert_eq!(step_arg("3"), Ok(StepArg::Index(3)));
+        let id = StepId::from_bytes([7; 16]);
+        assert_eq!(step_arg(&id.to_string()), Ok(StepArg::Id(id)));
+        for bad in ["", "-1", "step_07", "run_07070707070707070707070707070707"] {
+            assert!(step_arg(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -1,14 +1,159 @@
-//! `portcullis inbox`.
+//! `portcullis inbox`: what waits for a person.
+
+use std::io;
+
+use portcullis_domain::ports::DamagedRow;
+use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 
 use crate::args::Globals;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::lookup::{self, Words, words};
+use crate::output::table::Columns;
+use crate::output::{Out, text};
+use crate::reading::{PageArgs, Reading};
+use crate::wire::{InboxJson, QuestionJson, RowJson};
+
+/// The largest card that is read for a list.
+const MAX_CARD_BYTES: u64 = 4 << 20;
 
 /// Arguments of `inbox`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+struct Line {
+    question: Question,
+    tool: Option<String>,
+    card: Words,
+    reason: Option<String>,
+}
 
 /// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let reading = Reading::open(globals)?;
+    let (db, scope) = (reading.db(), &reading.scope);
+    let open = Some(QuestionStatus::Open);
+    let rows = db.questions(scope, None, open, args.page.page()).await?;
+    let mut lines = Vec::with_capacity(rows.rows.len());
+    for row in rows.rows {
+        lines.push(match row {
+            Ok(question) => Ok(line(&reading, question).await?),
+            Err(damaged) => Err(damaged),
+        });
+    }
+    let mut out = Out::new();
+    let written = if globals.json {
+        json(&mut out, &args, &lines, rows.total)
+    } else {
+        table(&mut out, &args, &lines, rows.total)
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
+    Ok(Exit::Done)
+}
+
+async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
+    let (db, scope) = (reading.db(), &reading.scope);
+    let state = db.run(scope, question.run).await.ok().flatten();
+    let step = state.as_ref().and_then(|s| s.batch.iter().find(|step| step.id == question.step));
+    let tool = step.and_then(|step| step.admitted.as_ref()).map(|admitted| admitted.tool.clone());
+    let reason = match step {
+        Some(step) => lookup::reason(db, scope, step).await?,
+        None => None,
+    };
+    let card = words(db, scope, question.card, MAX_CARD_BYTES).await?;
+    Ok(Line { question, tool, card, reason })
+}
+
+fn json(
+    out: &mut Out,
+    args: &Args,
+    lines: &[Result<Line, DamagedRow>],
+    total: u64,
+) -> io::Result<()> {
+    let questions = lines
+        .iter()
+        .map(|line| match line {
+            Ok(Line { question, card, reason, .. }) => {
+                RowJson::Whole(QuestionJson::of(question, card, reason.as_deref()))
+            }
+            Err(damaged) => RowJson::damaged(damaged),
+        })
+        .collect();
+    let PageArgs { limit, offset } = args.page;
+    let truncated = args.page.truncates(lines.len(), total);
+    out.json(&InboxJson { questions, total, limit, offset, truncated })
+}
+
+fn table(
+    out: &mut Out,
+    args: &Args,
+    lines: &[Result<Line, DamagedRow>],
+    total: u64,
+) -> io::Result<()> {
+    if lines.is_empty() {
+        let none = if total == 0 { "nothing waits" } else { "nothing waits from there on" };
+        return out.line(none);
+    }
+    let mut table = Columns::new(&["QUESTION", "RUN", "TOOL", "KIND", "ASKED", "EXPIRES", "NEEDS"]);
+    for line in lines {
+        table.row(cells(line));
+    }
+    for row in table.lines() {
+        out.line(&row)?;
+    }
+    if let Some(more) = args.page.more(lines.len(), total) {
+        out.line(&more)?;
+    }
+    out.line("")?;
+    for row in how_to_decide(lines) {
+        out.line(row)?;
+    }
+    Ok(())
+}
+
+fn how_to_decide(lines: &[Result<Line, DamagedRow>]) -> Vec<&'static str> {
+    let any = |kind| lines.iter().flatten().any(|line| line.question.kind == kind);
+    let mut rows = Vec::new();
+    if any(QuestionKind::Approval) {
+        rows.push("see and decide: portcullis approve QUESTION, or portcullis reject QUESTION");
+    }
+    if any(QuestionKind::UnknownOutcome) {
+        rows.push("settle an unknown_outcome: portcullis answer QUESTION happened|did-not-happen|run-again");
+    }
+    rows
+}
+
+fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
+    let dash = || "-".to_owned();
+    match line {
+        Ok(Line { question, tool, .. }) => {
+            let reviewers = &question.reviewers;
+            [
+                question.id.to_string(),
+                question.run.to_string(),
+                tool.as_deref().map_or_else(dash, |tool| text::one_line(tool, 60)),
+                question.kind.as_str().to_owned(),
+                question.asked_at.to_string(),
+                question.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+                format!(
+                    "{} of {} {}",
+                    question.yes,
+                    reviewers.count,
+                    text::one_line(&reviewers.role, 60)
+                ),
+            ]
+        }
+        Err(damaged) => [
+            damaged.key.clone(),
+            dash(),
+            dash(),
+            "damaged".to_owned(),
+            format!("column {}", damaged.column),
+            dash(),
+            dash(),
+        ],
+    }
 }

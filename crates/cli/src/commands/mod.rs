@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod approve;
 pub(crate) mod cancel;
+mod decide;
 pub(crate) mod demo;
 pub(crate) mod events;
 pub(crate) mod explain;

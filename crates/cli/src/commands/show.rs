@@ -1,14 +1,296 @@
-//! `portcullis show`.
+//! `portcullis show`: one run with its question and its steps.
+
+use std::io;
+
+use portcullis_domain::fold::RunState;
+use portcullis_domain::ports::{DamagedRow, Rows};
+use portcullis_domain::question::{Question, QuestionStatus};
+use portcullis_domain::run::Run;
+use portcullis_domain::step::Step;
 
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::lookup::{self, Asked, RunArg, Words, words};
+use crate::output::table::Columns;
+use crate::output::{Out, card, screen, text};
+use crate::reading::{PageArgs, Reading};
+use crate::wire::{QuestionJson, RowJson, RunJson, ShowJson, StepJson, Text};
+
+/// The largest observation that is read for a row.
+const MAX_OBSERVATION_BYTES: u64 = 1 << 20;
+
+/// The most bytes of an observation in a row.
+const SUMMARY_BYTES: usize = 80;
 
 /// Arguments of `show`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The run: `run_…`, or at least 8 of its digits
+    #[arg(value_name = "RUN", value_parser = lookup::run_arg)]
+    run: RunArg,
+    /// Print the card of the question that waits, whole, as one line of JSON
+    #[arg(long)]
+    card: bool,
+    #[command(flatten)]
+    page: PageArgs,
+}
 
 /// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let reading = Reading::open(globals)?;
+    let state = lookup::run_state(reading.db(), &reading.scope, &args.run).await?;
+    let mut out = Out::new();
+    let written = if args.card {
+        let asked = waiting(&reading, &state).await?;
+        whole_card(&mut out, asked)
+    } else {
+        let page = Shown::read(&reading, state, args.page).await?;
+        if globals.json { page.json(&mut out) } else { page.text(&mut out) }
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
+    Ok(Exit::Done)
+}
+
+async fn waiting(reading: &Reading, state: &RunState) -> Result<Asked, Failure> {
+    match open_question(state) {
+        Some(question) => {
+            lookup::asked(reading.db(), &reading.scope, state.clone(), question).await
+        }
+        None => {
+            let status = state.run.status.as_str();
+            Err(Failure::new(Code::State, format!("the run waits for nobody: it is {status}")))
+        }
+    }
+}
+
+fn open_question(state: &RunState) -> Option<Question> {
+    let waits = |question: &Question| {
+        Some(question.id) == state.run.question
+            && matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted)
+    };
+    state.question.clone().filter(waits)
+}
+
+fn whole_card(out: &mut Out, asked: Asked) -> io::Result<()> {
+    let card = String::from_utf8(asked.card_bytes).map_err(io::Error::other)?;
+    out.line(&text::json(&card))
+}
+
+/// The question as far as it can be shown.
+enum Waits {
+    Nothing,
+    /// It was answered, and the run is to be resumed.
+    Granted,
+    Asked(Box<Asked>),
+    /// It cannot be trusted; the sentence says why.
+    Refused(Box<Question>, String),
+}
+
+struct Shown {
+    run: Run,
+    standing: &'static str,
+    goal: Words,
+    note: Option<Words>,
+    result: Option<Words>,
+    waits: Waits,
+    steps: Rows<Step>,
+    observations: Vec<Option<Words>>,
+    page: PageArgs,
+}
+
+impl Shown {
+    async fn read(reading: &Reading, state: RunState, page: PageArgs) -> Result<Self, Failure> {
+        let (db, scope) = (reading.db(), &reading.scope);
+        let run = state.run.clone();
+        let waits = match open_question(&state) {
+            None => Waits::Nothing,
+            Some(question) if question.status == QuestionStatus::Granted => Waits::Granted,
+            Some(question) => match lookup::asked(db, scope, state, question.clone()).await {
+                Ok(asked) => Waits::Asked(Box::new(asked)),
+                Err(failure) => Waits::Refused(Box::new(question), failure.to_string()),
+            },
+        };
+        let mut texts = [None, None];
+        for (text, reference) in texts.iter_mut().zip([run.note, run.result]) {
+            if let Some(reference) = reference {
+                *text = Some(words(db, scope, reference, u64::MAX).await?);
+            }
+        }
+        let [note, result] = texts;
+        let steps = db.steps(scope, run.id, page.page()).await?;
+        let mut observations = Vec::with_capacity(steps.rows.len());
+        for step in &steps.rows {
+            let content = step.as_ref().ok().and_then(|step| step.observation.as_ref()?.content);
+            observations.push(match content {
+                Some(reference) => Some(words(db, scope, reference, MAX_OBSERVATION_BYTES).await?),
+                None => None,
+            });
+        }
+        Ok(Self {
+            standing: reading.standing(&run).await?,
+            goal: words(db, scope, run.goal, u64::MAX).await?,
+            run,
+            note,
+            result,
+            waits,
+            steps,
+            observations,
+            page,
+        })
+    }
+
+    fn json(&self, out: &mut Out) -> io::Result<()> {
+        let question = match &self.waits {
+            Waits::Nothing | Waits::Granted => None,
+            Waits::Asked(asked) => {
+                let card = Words::Here(asked.card_bytes.clone());
+                Some(QuestionJson::of(&asked.question, &card, asked.reason.as_deref()))
+            }
+            Waits::Refused(question, _) => Some(QuestionJson::of(question, &Words::Differs, None)),
+        };
+        let steps = self.steps.rows.iter().zip(&self.observations).map(|(step, seen)| match step {
+            Ok(step) => RowJson::Whole(StepJson::of(step, seen.as_ref())),
+            Err(damaged) => RowJson::damaged(damaged),
+        });
+        let text = |reference, words: &Option<Words>| {
+            Option::zip(reference, words.as_ref()).map(|(at, words)| Text::of(at, words))
+        };
+        out.json(&ShowJson {
+            run: RunJson::of(&self.run, self.standing, &self.goal),
+            note: text(self.run.note, &self.note),
+            result: text(self.run.result, &self.result),
+            question,
+            steps: steps.collect(),
+            steps_total: self.steps.total,
+            limit: self.page.limit,
+            offset: self.page.offset,
+            truncated: self.page.truncates(self.steps.rows.len(), self.steps.total),
+        })
+    }
+
+    fn text(&self, out: &mut Out) -> io::Result<()> {
+        let columns = screen::columns();
+        for row in self.header(columns) {
+            out.line(&row)?;
+        }
+        out.line("")?;
+        self.table(out)?;
+        // The question comes last: nothing foreign follows its closing block.
+        match &self.waits {
+            Waits::Nothing => Ok(()),
+            Waits::Granted => {
+                out.line("")?;
+                out.line(&format!("approved; resume with `portcullis resume {}`", self.run.id))
+            }
+            Waits::Asked(asked) => {
+                out.line("")?;
+                card::render(&asked.sheet(), columns).iter().try_for_each(|row| out.line(row))
+            }
+            Waits::Refused(question, why) => {
+                out.line("")?;
+                out.line(&format!("QUESTION {} cannot be shown: {why}", question.id))
+            }
+        }
+    }
+
+    fn header(&self, columns: usize) -> Vec<String> {
+        let run = &self.run;
+        let mut rows = vec![format!("RUN {}", run.id)];
+        let mut own = |label: &str, value: &str| rows.push(format!("  {label:<12}{value}"));
+        own("status", self.standing);
+        if let Some(reason) = run.reason {
+            own("reason", reason.as_str());
+        }
+        own("created", &run.created_at.to_string());
+        if let Some(at) = run.finished_at {
+            own("finished", &at.to_string());
+        }
+        if run.unconfined_agent {
+            own("warning", "the agent runs without confinement");
+        }
+        let seconds = run.active_us / 1_000_000;
+        let millis = run.active_us / 1_000 % 1_000;
+        own("active", &format!("{seconds}.{millis:03} s"));
+        own("steps", &run.step_count.to_string());
+        own("failures", &format!("{} in a row", run.failures));
+        own("denials", &run.denials.to_string());
+        own("policy", &run.policy.to_string());
+        own("thread", &run.thread.to_string());
+        if let Some(parent) = run.parent {
+            own("parent", &parent.to_string());
+        }
+        self.foreign(&mut rows, columns);
+        rows
+    }
+
+    fn foreign(&self, rows: &mut Vec<String>, columns: usize) {
+        let room = columns.saturating_sub(14);
+        let mut quoted = |label: &str, text: &str| {
+            for (at, row) in text::quote(text, room).0.iter().enumerate() {
+                rows.push(format!("  {:<10}| {row}", if at == 0 { label } else { "" }));
+            }
+        };
+        quoted("owner", &self.run.owner);
+        quoted("agent", &self.run.agent);
+        let texts = [
+            ("goal", Some(&self.goal)),
+            ("note", self.note.as_ref()),
+            ("result", self.result.as_ref()),
+        ];
+        for (label, words) in texts {
+            match words.map(Words::text) {
+                None => {}
+                Some(Ok(text)) => quoted(label, &text),
+                Some(Err(why)) => quoted(label, &format!("({why})")),
+            }
+        }
+    }
+
+    fn table(&self, out: &mut Out) -> io::Result<()> {
+        if self.steps.rows.is_empty() {
+            return out.line("no steps");
+        }
+        let mut table =
+            Columns::new(&["STEP", "TOOL", "VERDICT", "STATUS", "OBSERVATION", "SUMMARY"]);
+        for (step, seen) in self.steps.rows.iter().zip(&self.observations) {
+            table.row(cells(step, seen.as_ref()));
+        }
+        for row in table.lines() {
+            out.line(&row)?;
+        }
+        let more = self.page.more(self.steps.rows.len(), self.steps.total);
+        more.map_or(Ok(()), |more| out.line(&more))
+    }
+}
+
+fn cells(step: &Result<Step, DamagedRow>, seen: Option<&Words>) -> [String; 6] {
+    let dash = || "-".to_owned();
+    let step = match step {
+        Ok(step) => step,
+        Err(damaged) => {
+            let column = format!("column {}", damaged.column);
+            return [damaged.key.clone(), dash(), dash(), "damaged".to_owned(), column, dash()];
+        }
+    };
+    let kind = step.kind.map_or_else(dash, |kind| kind.as_str().to_owned());
+    let observed = step.observation.as_ref();
+    [
+        step.index.to_string(),
+        step.admitted.as_ref().map_or(kind, |admitted| text::one_line(&admitted.tool, 60)),
+        step.verdict.as_ref().map_or_else(dash, |verdict| match verdict.reason() {
+            Some(reason) => format!("{}: {}", verdict.outcome(), reason.as_str()),
+            None => verdict.outcome().to_owned(),
+        }),
+        step.status.as_str().to_owned(),
+        observed.map_or_else(dash, |observed| match observed.failure {
+            Some(failure) => format!("{}: {}", observed.kind.as_str(), failure.as_str()),
+            None => observed.kind.as_str().to_owned(),
+        }),
+        match seen.map(Words::text) {
+            None => dash(),
+            Some(Ok(text)) => text::one_line(&text, SUMMARY_BYTES),
+            Some(Err(why)) => format!("({why})"),
+        },
+    ]
 }

@@ -1,14 +1,210 @@
-//! `portcullis verify`.
+//! `portcullis verify`: walks the whole record again and says whether it is intact.
+
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use portcullis_audit::head::{Head, read_heads};
+use portcullis_audit::{Options, Report};
+use portcullis_canon::Digest;
+use portcullis_domain::approval::Signature;
+use portcullis_domain::id::InstanceId;
+use portcullis_domain::ports::{Ledger, ReviewerKeys};
+use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
+use crate::assemble;
+use crate::config;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::heads;
+use crate::output::screen::{Tone, toned};
+use crate::output::{Out, text};
+use crate::reading::Reading;
+use crate::wire::{HeadJson, VerifyJson};
+
+/// The most bytes of a sentence about a break.
+const MAX_SENTENCE: usize = 600;
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// A head that was kept elsewhere: a file of heads, or SEQ:HASH [default: the configured file]
+    #[arg(long, value_name = "FILE|SEQ:HASH", value_parser = head_arg)]
+    head: Option<HeadArg>,
+}
+
+/// A head as it was typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HeadArg {
+    File(PathBuf),
+    Point { seq: u64, hash: Digest },
+}
+
+fn head_arg(typed: &str) -> Result<HeadArg, String> {
+    let Some((seq, hash)) = typed.split_once(':').filter(|(seq, _)| is_count(seq)) else {
+        return Ok(HeadArg::File(PathBuf::from(typed)));
+    };
+    let hash = if hash.starts_with("sha256:") { hash.to_owned() } else { format!("sha256:{hash}") };
+    match (seq.parse(), Digest::from_str(&hash)) {
+        (Ok(seq), Ok(hash)) if seq > 0 => Ok(HeadArg::Point { seq, hash }),
+        _ => {
+            Err("expected a sequence number above zero, `:`, and 64 hexadecimal digits".to_owned())
+        }
+    }
+}
+
+fn is_count(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
 
 /// Runs the command.
-pub(crate) async fn run(_args: Args, _globals: &Globals) -> Result<Exit, Failure> {
-    Ok(Exit::Refused)
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    let keyring = assemble::keyring(globals)?;
+    let reading = Reading::open(globals)?;
+    let mut ledger = reading.db().begin()?;
+    let (heads, head_key) = match &args.head {
+        Some(HeadArg::Point { seq, hash }) => (vec![point(ledger.as_mut(), *seq, *hash)?], None),
+        Some(HeadArg::File(path)) => (some_heads(path)?, heads::public_key(&globals.place)?),
+        None => match config::load(globals)?.head {
+            Some(path) => (read_heads(&path)?, heads::public_key(&globals.place)?),
+            None => (Vec::new(), None),
+        },
+    };
+    let heads = of_this(heads, ledger.instance());
+    let checked = keyring.entries().next().is_some();
+    let options = Options {
+        keys: checked.then_some(&keyring as &dyn ReviewerKeys),
+        heads: &heads,
+        head_key: head_key.as_ref(),
+    };
+    let report = portcullis_audit::verify(ledger.as_mut(), options)?;
+    let mut out = Out::new();
+    let written = if globals.json {
+        json(&mut out, &report)
+    } else {
+        tell(&mut out, &report, &Told { heads: heads.len(), keys: checked, plain: globals.plain })
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
+    Ok(if report.intact { Exit::Done } else { Exit::Refused })
+}
+
+/// A file may keep the heads of several databases. Where it keeps none of this one, that is what is found.
+fn of_this(heads: Vec<Head>, instance: InstanceId) -> Vec<Head> {
+    let own: Vec<Head> = heads.iter().filter(|head| head.instance == instance).cloned().collect();
+    if own.is_empty() { heads } else { own }
+}
+
+/// A file that the operator names has to hold a head: a missing one proves nothing.
+fn some_heads(path: &std::path::Path) -> Result<Vec<Head>, Failure> {
+    let heads = read_heads(path)?;
+    if heads.is_empty() {
+        let sentence = format!("`{}` holds no head, or is not there", path.display());
+        return Err(Failure::new(Code::HeadFile, sentence).hint("name a file that `run` kept"));
+    }
+    Ok(heads)
+}
+
+/// A head without a signature: whoever typed it vouches for it.
+fn point(ledger: &mut dyn Ledger, seq: u64, hash: Digest) -> Result<Head, Failure> {
+    let journals = ledger.journals()?;
+    let [journal] = journals.as_slice() else {
+        let sentence =
+            format!("the record has {} journals, so SEQ:HASH names none", journals.len());
+        return Err(Failure::usage(sentence).hint("name a file of heads"));
+    };
+    Ok(Head {
+        instance: ledger.instance(),
+        journal: *journal,
+        seq,
+        hash,
+        at: Timestamp::from_micros(0),
+        key: Digest::ZERO,
+        signature: Signature([0; 64]),
+    })
+}
+
+fn json(out: &mut Out, report: &Report) -> io::Result<()> {
+    let sentences =
+        report.breaks.iter().map(|found| text::one_line(&found.to_string(), MAX_SENTENCE));
+    let heads = report.journals.iter().map(|journal| HeadJson {
+        journal: journal.id,
+        head: format!("{}:{}", journal.events, journal.tip),
+    });
+    out.json(&VerifyJson { report, sentences: sentences.collect(), heads: heads.collect() })
+}
+
+struct Told {
+    heads: usize,
+    keys: bool,
+    plain: bool,
+}
+
+fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
+    let mut row = |label: &str, value: String| out.line(&format!("  {label:<12}{value}"));
+    row("installation", format!(" {}", report.instance))?;
+    for journal in &report.journals {
+        row("journal", format!("{}", journal.id))?;
+        row("head", format!("{}:{}", journal.events, journal.tip))?;
+    }
+    row("events", format!("{} in {} streams", report.events, report.streams))?;
+    row("rows", format!("{} folded again and compared", report.rows))?;
+    let erased = match report.erased {
+        0 => String::new(),
+        erased => format!(", {erased} erased on record"),
+    };
+    row("contents", format!("{}{erased}; {} tool specs", report.contents, report.specs))?;
+    row("answers", answers(report, told.keys))?;
+    if report.cards_unchecked > 0 {
+        row("unchecked", format!("{} questions whose card was erased", report.cards_unchecked))?;
+    }
+    let heads = match told.heads {
+        0 => "none given: a tail that was cut cannot be seen".to_owned(),
+        given => format!("{} of {given} kept heads found", report.heads),
+    };
+    row("kept heads", heads)?;
+    for found in &report.breaks {
+        out.line(&format!("BROKEN {}", text::one_line(&found.to_string(), MAX_SENTENCE)))?;
+    }
+    if report.cut_short {
+        out.line("there are more; the walk ended here")?;
+    }
+    let (words, tone) =
+        if report.intact { ("intact", Tone::Good) } else { ("NOT INTACT", Tone::Bad) };
+    out.line(&toned(words, tone, told.plain))
+}
+
+fn answers(report: &Report, keys: bool) -> String {
+    let found = &report.signatures;
+    let mut parts = vec![format!("{} signatures valid", found.checked)];
+    let mut add = |count: u64, what: &str| {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    };
+    add(
+        found.unchecked,
+        if keys { "unchecked" } else { "unchecked, since no keys are configured" },
+    );
+    add(found.unknown_key, "of keys that are not configured");
+    add(found.not_valid, "of keys that are revoked or outside their term");
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_a_point_or_a_file() {
+        let hex = "ab".repeat(32);
+        let point = HeadArg::Point { seq: 7, hash: format!("sha256:{hex}").parse().unwrap() };
+        assert_eq!(head_arg(&format!("7:{hex}")), Ok(point.clone()));
+        assert_eq!(head_arg(&format!("7:sha256:{hex}")), Ok(point));
+        assert_eq!(head_arg("/tmp/heads"), Ok(HeadArg::File("/tmp/heads".into())));
+        assert_eq!(head_arg("a:b"), Ok(HeadArg::File("a:b".into())));
+        for bad in ["0:ab".to_owned(), "7:ab".to_owned(), format!("0:{hex}"), "7:".to_owned()] {
+            assert!(head_arg(&bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -34,12 +34,9 @@ pub(crate) enum Tone {
     Bad,
 }
 
-/// Our own words in a tone: colour on a terminal, and never with `NO_COLOR`.
-#[expect(clippy::disallowed_methods, reason = "the command is the one that reads the environment")]
-pub(crate) fn toned(words: &str, tone: Tone) -> String {
-    let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-    if wanted && !dumb && isatty(stdio::stdout()) { painted(words, tone) } else { words.to_owned() }
+/// Our own words in a tone: colour on a terminal, unless the operator wants plain text.
+pub(crate) fn toned(words: &str, tone: Tone, plain: bool) -> String {
+    if !plain && isatty(stdio::stdout()) { painted(words, tone) } else { words.to_owned() }
 }
 
 fn painted(words: &str, tone: Tone) -> String {

@@ -28,6 +28,9 @@ impl Columns {
                 table.set_content_arrangement(ContentArrangement::Disabled);
             }
         }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
         Self { table }
     }
 

@@ -1,0 +1,262 @@
+//! What `approve`, `reject` and `answer` share: show the whole question, ask, sign, record.
+
+use std::io;
+
+use portcullis_audit::keys::SigningKey;
+use portcullis_canon::{Digest, Limits, parse};
+use portcullis_domain::approval::{Answer, Approval, Statement};
+use portcullis_domain::content::Content;
+use portcullis_domain::question::{QuestionKind, QuestionStatus};
+use portcullis_domain::run::RunStatus;
+use portcullis_domain::scope::Scope;
+use portcullis_engine::Parts;
+use portcullis_engine::operator::{self, Answered, SignedAnswer};
+
+use crate::args::Globals;
+use crate::assemble;
+use crate::exit::Exit;
+use crate::failure::{Code, Failure};
+use crate::lookup::{self, Asked, QuestionArg};
+use crate::output::prompt::{self, Said};
+use crate::output::screen::{Tone, toned};
+use crate::output::{Out, card, screen};
+use crate::reading::Reading;
+use crate::wire::DecidedJson;
+
+/// The longest note in bytes.
+const MAX_NOTE_BYTES: usize = 16 << 10;
+
+/// How a person says yes where no terminal can ask.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Consent {
+    /// Decide only on the question with this digest, as it was printed
+    #[arg(long, value_name = "sha256:…")]
+    pub(crate) digest: Option<Digest>,
+    /// Decide without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Say why, at most 16 KiB; it is recorded and the agent may read it
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    pub(crate) note: Option<String>,
+}
+
+fn note(text: &str) -> Result<String, String> {
+    match text.len() {
+        0 => Err("an empty note says nothing".to_owned()),
+        1..=MAX_NOTE_BYTES => Ok(text.to_owned()),
+        _ => Err("a note has at most 16 KiB".to_owned()),
+    }
+}
+
+/// What is decided, and on what.
+pub(crate) struct Decision {
+    pub(crate) on: QuestionArg,
+    pub(crate) answer: Answer,
+    pub(crate) result: Option<String>,
+    pub(crate) consent: Consent,
+}
+
+/// Shows the question, asks, signs the answer and records it.
+pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit, Failure> {
+    if globals.json && !decision.consent.yes && decision.consent.digest.is_none() {
+        return Err(Failure::undecided("with --json nobody is asked, and nothing was decided")
+            .hint("name the digest with `--digest`, or say `--yes`"));
+    }
+    check_result(decision.result.as_deref())?;
+    let asked = find(&decision, globals).await?;
+    let mut out = Out::new();
+    if !globals.json {
+        show(&mut out, &asked, globals).map_err(|error| Failure::output(&error))?;
+    }
+    consent(&decision, asked.question.digest)?;
+    let answered = record(&decision, &asked, globals).await?;
+    let written = if globals.json {
+        out.json(&wire(&decision, &asked, answered))
+    } else {
+        tell(&mut out, &asked, answered)
+    };
+    written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
+    Ok(Exit::Done)
+}
+
+/// One JSON value in strict form, checked before anything is opened.
+fn check_result(result: Option<&str>) -> Result<(), Failure> {
+    match result.map(|result| parse(result.as_bytes(), &Limits::BARE)) {
+        None | Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => {
+            let sentence = format!("the result is not one JSON value in strict form: {error}");
+            Err(Failure::usage(sentence).hint("a text is written in quotes: --result '\"done\"'"))
+        }
+    }
+}
+
+/// The question as it is stored now, if this answer can be given to it.
+async fn find(decision: &Decision, globals: &Globals) -> Result<Asked, Failure> {
+    let reading = Reading::open(globals)?;
+    let (db, scope) = (reading.db(), &reading.scope);
+    let (state, question) = lookup::question(db, scope, &decision.on).await?;
+    if question.status != QuestionStatus::Open || Some(question.id) != state.run.question {
+        return Err(lookup::not_open(question.status));
+    }
+    if state.run.status != RunStatus::Waiting {
+        let sentence = format!("the run is {}", state.run.status.as_str());
+        return Err(Failure::new(Code::State, sentence));
+    }
+    let fits = match decision.answer {
+        Answer::Approve | Answer::Reject => question.kind == QuestionKind::Approval,
+        Answer::Happened | Answer::DidNotHappen | Answer::RunAgain => {
+            question.kind == QuestionKind::UnknownOutcome
+        }
+    };
+    if !fits {
+        return Err(wrong_kind(question.kind));
+    }
+    lookup::asked(db, scope, state, question).await
+}
+
+fn wrong_kind(kind: QuestionKind) -> Failure {
+    match kind {
+        QuestionKind::Approval => Failure::new(
+            Code::State,
+            "the question is whether a call may happen, not whether it did",
+        )
+        .hint("use `portcullis approve` or `portcullis reject`"),
+        QuestionKind::UnknownOutcome => {
+            Failure::new(Code::State, "the question is whether a call happened, not whether it may")
+                .hint("use `portcullis answer QUESTION happened|did-not-happen|run-again`")
+        }
+    }
+}
+
+fn show(out: &mut Out, asked: &Asked, globals: &Globals) -> io::Result<()> {
+    for (at, row) in card::render(&asked.sheet(), screen::columns()).iter().enumerate() {
+        if at == 0 {
+            out.line(&toned(row, Tone::Strong, globals.plain))?;
+        } else {
+            out.line(row)?;
+        }
+    }
+    out.flush()
+}
+
+/// Whether this very question may be decided. Everything that is not a clear yes decides nothing.
+fn consent(decision: &Decision, shown: Digest) -> Result<(), Failure> {
+    if let Some(digest) = decision.consent.digest {
+        if digest == shown {
+            return Ok(());
+        }
+        return Err(Failure::new(
+            Code::State,
+            "the question has changed since that digest was printed, and nothing was decided",
+        )
+        .hint("read it again, and decide on the digest that it has now"));
+    }
+    if decision.consent.yes {
+        return Ok(());
+    }
+    let prompt = match decision.answer {
+        Answer::Approve => "Approve this call?",
+        Answer::Reject => "Reject this call?",
+        Answer::Happened => "Record that it happened?",
+        Answer::DidNotHappen => "Record that it did not happen?",
+        Answer::RunAgain => "Run exactly this call again?",
+    };
+    let said = prompt::yes(prompt).map_err(|error| Failure::output(&error))?;
+    match said {
+        Said::Yes => Ok(()),
+        Said::Other => Err(Failure::undecided("the answer was not yes, and nothing was decided")),
+        Said::Nothing => Err(Failure::undecided("the input ended, and nothing was decided")),
+        Said::NoTerminal => {
+            Err(Failure::undecided("there is no terminal to ask at, and nothing was decided")
+                .hint("name the digest that was printed with `--digest`, or say `--yes`"))
+        }
+    }
+}
+
+async fn record(
+    decision: &Decision,
+    asked: &Asked,
+    globals: &Globals,
+) -> Result<Answered, Failure> {
+    let key = assemble::reviewer_key(globals)?;
+    answers_first_time(&key, asked, globals)?;
+    let parts = assemble::operator_parts(globals)?;
+    let seal = |text: &String| seal(text, &parts);
+    let note = decision.consent.note.as_ref().map(seal);
+    let result = decision.result.as_ref().map(seal);
+    let statement = Statement {
+        covers: vec![asked.question.digest],
+        answer: decision.answer,
+        key: key.id(),
+        at: parts.clock.now(),
+        note: note.as_ref().map(Content::reference),
+        result: result.as_ref().map(Content::reference),
+    };
+    let signature = key.sign(&statement);
+    let answer = SignedAnswer {
+        run: asked.run.id,
+        question: asked.question.id,
+        shown: asked.question.digest,
+        statement,
+        signature,
+        note,
+        result,
+    };
+    Ok(operator::answer(&parts, &Scope::of_file_owner(), answer).await?)
+}
+
+/// A second answer of one person would be refused anyway; this says so in their words.
+fn answers_first_time(key: &SigningKey, asked: &Asked, globals: &Globals) -> Result<(), Failure> {
+    let ring = assemble::keyring(globals)?;
+    let person = ring.entries().find(|(id, _)| **id == key.id()).map(|(_, entry)| &entry.person);
+    let mine = |approval: &Approval| {
+        approval.statement.key == key.id() || Some(&approval.person) == person
+    };
+    if asked.approvals.iter().any(mine) {
+        let sentence = "you have answered this question already, and it needs other people too";
+        return Err(Failure::new(Code::State, sentence).hint("nothing was recorded"));
+    }
+    Ok(())
+}
+
+fn seal(text: &str, parts: &Parts) -> Content {
+    Content::seal(text.as_bytes().to_vec(), parts.entropy.as_ref())
+}
+
+fn tell(out: &mut Out, asked: &Asked, answered: Answered) -> io::Result<()> {
+    let run = asked.run.id;
+    out.line("")?;
+    match answered {
+        Answered::Granted => out.line(&format!("approved; resume with `portcullis resume {run}`")),
+        Answered::MoreNeeded { people } => {
+            let who = if people == 1 { "1 more person has" } else { "more people have" };
+            let count = if people == 1 { String::new() } else { format!("{people} ") };
+            out.line(&format!("recorded; {count}{who} to say yes"))
+        }
+        Answered::GoesOn => {
+            out.line(&format!("recorded; the run goes on: `portcullis resume {run}`"))
+        }
+        Answered::Ended(reason) => {
+            let status = reason.status().as_str();
+            out.line(&format!("recorded; the run has ended: {status}, {}", reason.as_str()))
+        }
+    }
+}
+
+fn wire(decision: &Decision, asked: &Asked, answered: Answered) -> DecidedJson {
+    let (led_to, people_needed, reason) = match answered {
+        Answered::Granted => ("granted", None, None),
+        Answered::MoreNeeded { people } => ("more_needed", Some(people), None),
+        Answered::GoesOn => ("goes_on", None, None),
+        Answered::Ended(reason) => ("ended", None, Some(reason.as_str())),
+    };
+    DecidedJson {
+        question: asked.question.id,
+        run: asked.run.id,
+        digest: asked.question.digest,
+        answer: decision.answer.as_str(),
+        led_to,
+        people_needed,
+        reason,
+    }
+}

@@ -1,0 +1,85 @@
+//! What the commands that only look have in hand.
+
+use std::sync::Arc;
+
+use portcullis::system::SystemClock;
+use portcullis_domain::ports::{Clock, MAX_PAGE, Page, Processes};
+use portcullis_domain::run::{Run, RunStatus};
+use portcullis_domain::scope::Scope;
+use portcullis_sandbox::identity::LinuxProcesses;
+
+use crate::args::Globals;
+use crate::assemble::{self, Database};
+use crate::failure::Failure;
+
+/// An existing database, opened to read.
+pub(crate) struct Reading {
+    pub(crate) db: Arc<dyn Database>,
+    pub(crate) scope: Scope,
+    clock: SystemClock,
+    /// Absent where this process cannot say who it is; then nobody is proven dead.
+    processes: Option<LinuxProcesses>,
+}
+
+impl Reading {
+    pub(crate) fn open(globals: &Globals) -> Result<Self, Failure> {
+        Ok(Self {
+            db: assemble::reader(globals)?,
+            scope: Scope::of_file_owner(),
+            clock: SystemClock::new(),
+            processes: LinuxProcesses::new().ok(),
+        })
+    }
+
+    pub(crate) fn db(&self) -> &dyn Database {
+        self.db.as_ref()
+    }
+
+    /// Where a run stands: its status, or `interrupted` when it should be driven and nobody does.
+    pub(crate) async fn standing(&self, run: &Run) -> Result<&'static str, Failure> {
+        if run.status != RunStatus::Running {
+            return Ok(run.status.as_str());
+        }
+        let dead = |holder: &portcullis_domain::lease::Holder| {
+            self.processes.as_ref().is_some_and(|known| known.is_dead(&holder.process))
+        };
+        let driven = match &run.holder {
+            None => false,
+            Some(holder) if dead(holder) => false,
+            Some(_) => {
+                let term = self.db.lease(&self.scope, run.id).await?;
+                term.is_some_and(|term| term.epoch == run.epoch && term.until >= self.clock.now())
+            }
+        };
+        Ok(if driven { run.status.as_str() } else { "interrupted" })
+    }
+}
+
+/// Which part of a list is shown.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PageArgs {
+    /// Rows to show at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PAGE)))]
+    pub(crate) limit: u32,
+    /// Rows to skip
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) offset: u64,
+}
+
+impl PageArgs {
+    pub(crate) const fn page(self) -> Page {
+        Page { offset: self.offset, limit: self.limit }
+    }
+
+    /// True when the list goes on after these rows.
+    pub(crate) fn truncates(self, rows: usize, total: u64) -> bool {
+        self.offset.saturating_add(u64::try_from(rows).unwrap_or(u64::MAX)) < total
+    }
+
+    /// What is said under a list that goes on.
+    pub(crate) fn more(self, rows: usize, total: u64) -> Option<String> {
+        let next = self.offset.saturating_add(u64::try_from(rows).unwrap_or(u64::MAX));
+        self.truncates(rows, total)
+            .then(|| format!("{rows} of {total} shown; more with `--offset {next}`"))
+    }
+}

@@ -1,0 +1,431 @@
+//! The JSON that `--json` writes: types of their own, documented in `docs/json-output.md`.
+//!
+//! Text that others wrote is at most [`MAX_TEXT_BYTES`] long, with its whole size beside it.
+
+use portcullis_canon::{Digest, Limits, Value, parse, sanitize};
+use portcullis_domain::content::ContentRef;
+use portcullis_domain::event::Body;
+use portcullis_domain::id::{JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::ports::{DamagedRow, StoredEvent};
+use portcullis_domain::question::Question;
+use portcullis_domain::run::Run;
+use portcullis_domain::step::Step;
+use portcullis_domain::time::Timestamp;
+use portcullis_domain::verdict::{Reviewers, Verdict};
+use serde::Serialize;
+
+use crate::lookup::Words;
+use crate::output::card::capped;
+
+/// The most bytes of one text.
+pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
+
+/// A stored text.
+#[derive(Debug, Serialize)]
+pub(crate) struct Text {
+    /// Its whole size.
+    bytes: u64,
+    /// The text, or its beginning; null when it cannot be shown.
+    text: Option<String>,
+    /// `null`, `cut`, `long`, `erased` or `damaged`.
+    missing: Option<&'static str>,
+}
+
+impl Text {
+    pub(crate) fn of(reference: ContentRef, words: &Words) -> Self {
+        let (text, missing) = match words {
+            Words::Here(bytes) => {
+                let text = String::from_utf8_lossy(bytes);
+                let missing = (text.len() > MAX_TEXT_BYTES).then_some("cut");
+                (Some(sanitize::clip(&text, MAX_TEXT_BYTES)), missing)
+            }
+            Words::Long => (None, Some("long")),
+            Words::Gone => (None, Some("erased")),
+            Words::Differs => (None, Some("damaged")),
+        };
+        Self { bytes: reference.size, text, missing }
+    }
+}
+
+/// A row, or the place of one that cannot be read.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum RowJson<T> {
+    /// The row.
+    Whole(T),
+    /// A damaged row.
+    Damaged {
+        /// Its primary key and the first column that does not fit.
+        damaged: DamagedJson,
+    },
+}
+
+/// See [`RowJson::Damaged`].
+#[derive(Debug, Serialize)]
+pub(crate) struct DamagedJson {
+    key: String,
+    column: &'static str,
+}
+
+impl<T> RowJson<T> {
+    pub(crate) fn damaged(row: &DamagedRow) -> Self {
+        let key = sanitize::clip(&row.key, MAX_TEXT_BYTES);
+        Self::Damaged { damaged: DamagedJson { key, column: row.column } }
+    }
+}
+
+/// `runs`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunsJson {
+    pub(crate) runs: Vec<RowJson<RunJson>>,
+    pub(crate) total: u64,
+    pub(crate) limit: u32,
+    pub(crate) offset: u64,
+    pub(crate) truncated: bool,
+}
+
+/// One run.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunJson {
+    run: RunId,
+    status: &'static str,
+    reason: Option<&'static str>,
+    owner: String,
+    thread: ThreadId,
+    parent: Option<RunId>,
+    root: RunId,
+    agent: String,
+    unconfined_agent: bool,
+    goal: Text,
+    policy: Digest,
+    steps: u64,
+    failures: u64,
+    denials: u64,
+    active_us: u64,
+    waits: Option<QuestionId>,
+    created_at: Timestamp,
+    finished_at: Option<Timestamp>,
+    events: u64,
+    hash: Digest,
+}
+
+impl RunJson {
+    /// `standing` is the status, `interrupted` included.
+    pub(crate) fn of(run: &Run, standing: &'static str, goal: &Words) -> Self {
+        Self {
+            run: run.id,
+            status: standing,
+            reason: run.reason.map(|reason| reason.as_str()),
+            owner: sanitize::clip(&run.owner, MAX_TEXT_BYTES),
+            thread: run.thread,
+            parent: run.parent,
+            root: run.root,
+            agent: sanitize::clip(&run.agent, MAX_TEXT_BYTES),
+            unconfined_agent: run.unconfined_agent,
+            goal: Text::of(run.goal, goal),
+            policy: run.policy,
+            steps: run.step_count,
+            failures: run.failures,
+            denials: run.denials,
+            active_us: run.active_us,
+            waits: run.question,
+            created_at: run.created_at,
+            finished_at: run.finished_at,
+            events: run.seq,
+            hash: run.hash,
+        }
+    }
+}
+
+/// `show`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ShowJson {
+    pub(crate) run: RunJson,
+    pub(crate) note: Option<Text>,
+    pub(crate) result: Option<Text>,
+    pub(crate) question: Option<QuestionJson>,
+    pub(crate) steps: Vec<RowJson<StepJson>>,
+    pub(crate) steps_total: u64,
+    pub(crate) limit: u32,
+    pub(crate) offset: u64,
+    pub(crate) truncated: bool,
+}
+
+/// One step.
+#[derive(Debug, Serialize)]
+pub(crate) struct StepJson {
+    step: StepId,
+    index: u64,
+    batch: u32,
+    batch_index: u32,
+    status: &'static str,
+    kind: Option<&'static str>,
+    origin: Option<&'static str>,
+    tool: Option<String>,
+    effect: Option<&'static str>,
+    call: Option<Digest>,
+    verdict: Option<Verdict>,
+    policy: Option<Digest>,
+    question: Option<QuestionId>,
+    attempts: u32,
+    starts: u32,
+    observation: Option<ObservationJson>,
+    opened_at: Timestamp,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+}
+
+/// What came back from a step.
+#[derive(Debug, Serialize)]
+pub(crate) struct ObservationJson {
+    kind: &'static str,
+    failure: Option<&'static str>,
+    refusal: Option<&'static str>,
+    cut: bool,
+    labels: portcullis_domain::label::Labels,
+    content: Option<Text>,
+}
+
+impl StepJson {
+    /// `content` is the observation's.
+    pub(crate) fn of(step: &Step, content: Option<&Words>) -> Self {
+        let observation = step.observation.as_ref().map(|observation| ObservationJson {
+            kind: observation.kind.as_str(),
+            failure: observation.failure.map(|failure| failure.as_str()),
+            refusal: observation.refusal.map(|refusal| refusal.as_str()),
+            cut: observation.cut,
+            labels: observation.labels.clone(),
+            content: observation.content.zip(content).map(|(at, words)| Text::of(at, words)),
+        });
+        let admitted = step.admitted.as_ref();
+        Self {
+            step: step.id,
+            index: step.index,
+            batch: step.batch,
+            batch_index: step.batch_index,
+            status: step.status.as_str(),
+            kind: step.kind.map(|kind| kind.as_str()),
+            origin: step.origin.map(|origin| origin.as_str()),
+            tool: admitted.map(|admitted| sanitize::clip(&admitted.tool, MAX_TEXT_BYTES)),
+            effect: admitted.map(|admitted| admitted.effect.as_str()),
+            call: admitted.map(|admitted| admitted.call),
+            verdict: step.verdict.clone(),
+            policy: step.policy,
+            question: step.question,
+            attempts: step.attempts,
+            starts: step.starts,
+            observation,
+            opened_at: step.opened_at,
+            started_at: step.started_at,
+            finished_at: step.finished_at,
+        }
+    }
+}
+
+/// `inbox`.
+#[derive(Debug, Serialize)]
+pub(crate) struct InboxJson {
+    pub(crate) questions: Vec<RowJson<QuestionJson>>,
+    pub(crate) total: u64,
+    pub(crate) limit: u32,
+    pub(crate) offset: u64,
+    pub(crate) truncated: bool,
+}
+
+/// One question.
+#[derive(Debug, Serialize)]
+pub(crate) struct QuestionJson {
+    question: QuestionId,
+    run: RunId,
+    step: StepId,
+    kind: &'static str,
+    status: &'static str,
+    digest: Digest,
+    call: Digest,
+    reviewers: Reviewers,
+    yes: u32,
+    on_rejection: &'static str,
+    uses: u32,
+    asked_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    card: Option<Value>,
+    /// Why there is no card, or that it does not fit its digest.
+    missing: Option<&'static str>,
+    /// The agent's stated reason: data, never authority.
+    stated_reason: Option<String>,
+}
+
+impl QuestionJson {
+    /// `card` as it is stored, or why there is none.
+    pub(crate) fn of(question: &Question, card: &Words, stated_reason: Option<&str>) -> Self {
+        let (card, missing) = match card {
+            Words::Here(bytes) => match parse(bytes, &Limits::ENVELOPE) {
+                Ok(value) => (Some(capped(&value, MAX_TEXT_BYTES)), None),
+                Err(_) => (None, Some("damaged")),
+            },
+            Words::Long => (None, Some("long")),
+            Words::Gone => (None, Some("erased")),
+            Words::Differs => (None, Some("damaged")),
+        };
+        Self {
+            question: question.id,
+            run: question.run,
+            step: question.step,
+            kind: question.kind.as_str(),
+            status: question.status.as_str(),
+            digest: question.digest,
+            call: question.call,
+            reviewers: question.reviewers.clone(),
+            yes: question.yes,
+            on_rejection: question.on_rejection.as_str(),
+            uses: question.uses,
+            asked_at: question.asked_at,
+            expires_at: question.expires_at,
+            card,
+            missing,
+            stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),
+        }
+    }
+}
+
+/// A line of `events`.
+#[derive(Debug, Serialize)]
+pub(crate) struct EventJson {
+    seq: i64,
+    stream: String,
+    stream_seq: i64,
+    step: Option<String>,
+    at: Option<Timestamp>,
+    #[serde(rename = "type")]
+    kind: String,
+    version: i64,
+    payload: Option<Value>,
+    /// The payload as text, when it is no JSON.
+    invalid_payload: Option<String>,
+    hash: String,
+}
+
+impl EventJson {
+    pub(crate) fn of(event: &StoredEvent) -> Self {
+        let limits = Limits::ENVELOPE.with_max_bytes(portcullis_domain::event::MAX_PAYLOAD_BYTES);
+        let payload = parse(&event.payload, &limits).ok();
+        let invalid = payload.is_none().then(|| String::from_utf8_lossy(&event.payload));
+        let at = Timestamp::from_micros(event.at);
+        Self {
+            seq: event.journal_seq,
+            stream: stream(event),
+            stream_seq: event.stream_seq,
+            step: event.step.as_deref().map(|id| id_text("step", id)),
+            at: (at.micros() == event.at).then_some(at),
+            kind: sanitize::clip(&event.kind, MAX_TEXT_BYTES),
+            version: event.version,
+            payload: payload.map(|payload| capped(&payload, MAX_TEXT_BYTES)),
+            invalid_payload: invalid.map(|text| sanitize::clip(&text, MAX_TEXT_BYTES)),
+            hash: format!("sha256:{}", hex(&event.hash)),
+        }
+    }
+}
+
+/// A stored stream as text: the id with its prefix where the kind has one.
+pub(crate) fn stream(event: &StoredEvent) -> String {
+    match event.stream_kind.as_str() {
+        "run" => id_text("run", &event.stream_id),
+        "thread" => id_text("thread", &event.stream_id),
+        "system" => id_text("inst", &event.stream_id),
+        other => id_text(&sanitize::clip(&sanitize::line(other), 32), &event.stream_id),
+    }
+}
+
+fn id_text(prefix: &str, id: &[u8]) -> String {
+    format!("{prefix}_{}", hex(id))
+}
+
+/// Stored bytes as hexadecimal digits, at most 64 bytes of them.
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().take(64).flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
+}
+
+/// What a decision led to.
+#[derive(Debug, Serialize)]
+pub(crate) struct DecidedJson {
+    pub(crate) question: QuestionId,
+    pub(crate) run: RunId,
+    pub(crate) digest: Digest,
+    pub(crate) answer: &'static str,
+    /// `granted`, `more_needed`, `goes_on` or `ended`.
+    pub(crate) led_to: &'static str,
+    /// How many more people have to say yes.
+    pub(crate) people_needed: Option<u32>,
+    /// Why the run ended.
+    pub(crate) reason: Option<&'static str>,
+}
+
+/// `cancel`.
+#[derive(Debug, Serialize)]
+pub(crate) struct CancelledJson {
+    pub(crate) run: RunId,
+    pub(crate) status: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) by: String,
+}
+
+/// A line of `explain`: one step.
+#[derive(Debug, Serialize)]
+pub(crate) struct StepFactsJson {
+    pub(crate) step: StepId,
+    pub(crate) index: Option<u64>,
+    pub(crate) facts: Vec<FactJson>,
+}
+
+/// One recorded fact about a step.
+#[derive(Debug, Serialize)]
+pub(crate) struct FactJson {
+    seq: i64,
+    at: Timestamp,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    payload: Option<Value>,
+    /// What is recorded of a refusal or an error: rule and place, note, message.
+    detail: Option<Value>,
+    /// What the configured keys say of an answer's signature.
+    signature: Option<&'static str>,
+}
+
+impl FactJson {
+    pub(crate) fn of(
+        seq: i64,
+        at: Timestamp,
+        body: &Body,
+        detail: Option<&Value>,
+        signature: Option<&'static str>,
+    ) -> Self {
+        let payload = body.payload().ok();
+        let payload = payload.and_then(|payload| parse(&payload, &Limits::ENVELOPE).ok());
+        Self {
+            seq,
+            at,
+            kind: body.name(),
+            payload: payload.map(|payload| capped(&payload, MAX_TEXT_BYTES)),
+            detail: detail.map(|detail| capped(detail, MAX_TEXT_BYTES)),
+            signature,
+        }
+    }
+}
+
+/// `verify`.
+#[derive(Debug, Serialize)]
+pub(crate) struct VerifyJson<'a> {
+    pub(crate) report: &'a portcullis_audit::Report,
+    /// Each break as a sentence, in the order of the report's.
+    pub(crate) sentences: Vec<String>,
+    /// Where each journal ends.
+    pub(crate) heads: Vec<HeadJson>,
+}
+
+/// Where a journal ends, as `verify --head SEQ:HASH` takes it.
+#[derive(Debug, Serialize)]
+pub(crate) struct HeadJson {
+    pub(crate) journal: JournalId,
+    pub(crate) head: String,
+}

@@ -1,0 +1,65 @@
+//! `verify`: an intact record, a changed one, and heads that were kept elsewhere.
+
+use portcullis_canon::Value;
+
+use crate::scene::{Scene, text_at};
+
+fn worked(scene: &Scene) -> String {
+    let run = scene.asking("send it", "a").to_string();
+    scene.run(&["approve", &run, "--yes"]).out(0);
+    run
+}
+
+/// `SEQ:HASH` as `verify` prints it.
+fn head(scene: &Scene) -> String {
+    let json = scene.run(&["verify", "--json"]).json(0);
+    text_at(&json, "/heads/0/head").to_owned()
+}
+
+#[test]
+fn an_intact_record_is_said_to_be() {
+    let scene = Scene::new();
+    worked(&scene);
+    let out = scene.run(&["verify"]).out(0);
+    assert_eq!(out.lines().last(), Some("intact"), "{out}");
+    assert!(out.contains("1 signatures valid"), "{out}");
+    let json = scene.run(&["verify", "--json"]).json(0);
+    assert_eq!(json.pointer("/report/intact").and_then(Value::as_bool), Some(true));
+    assert_eq!(json.pointer("/report/signatures/checked").and_then(Value::as_u64), Some(1));
+}
+
+#[test]
+fn a_changed_record_is_broken_and_exits_1() {
+    let scene = Scene::new();
+    worked(&scene);
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    db.execute("UPDATE runs SET owner = 'm\u{1b}[2Jallory'", ()).unwrap();
+    let out = scene.run(&["verify"]).out(1);
+    assert_eq!(out.lines().last(), Some("NOT INTACT"), "{out}");
+    assert!(out.contains("BROKEN `owner` of") && out.contains("\\x1B[2J"), "{out}");
+    let json = scene.run(&["verify", "--json"]).json(1);
+    assert_eq!(text_at(&json, "/report/breaks/0/kind"), "row_mismatch");
+    assert!(text_at(&json, "/sentences/0").contains("owner"));
+}
+
+#[test]
+fn a_kept_head_finds_an_old_copy() {
+    let scene = Scene::new();
+    worked(&scene);
+    let early = head(&scene);
+    scene.asking("more", "b");
+    let late = head(&scene);
+    assert!(scene.run(&["verify", "--head", &early]).out(0).contains("1 of 1 kept heads found"));
+    scene.run(&["verify", "--head", &late]).out(0);
+    let (seq, _) = late.split_once(':').unwrap();
+    let (_, other) = early.split_once(':').unwrap();
+    let out = scene.run(&["verify", "--head", &format!("{seq}:{other}")]).out(1);
+    assert!(out.contains("the record was rewritten"), "{out}");
+    let beyond = format!("{}:{other}", seq.parse::<u64>().unwrap() + 1);
+    let out = scene.run(&["verify", "--head", &beyond]).out(1);
+    assert!(out.contains("its tail was cut"), "{out}");
+    assert_eq!(scene.run(&["verify", "--head", "7:ab"]).code, 2);
+    let nowhere = scene.home.path().join("heads");
+    let sentence = scene.run(&["verify", "--head", nowhere.to_str().unwrap()]).refused(1);
+    assert!(sentence.contains("holds no head"), "{sentence}");
+}
