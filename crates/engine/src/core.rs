@@ -173,21 +173,22 @@ impl Core {
             durability,
         };
         let committed = self.parts.store.append(&self.scope, append).await?;
-        self.fold(&committed)
+        self.fold(&committed).await
     }
 
-    pub(crate) fn fold(&mut self, committed: &Committed) -> Result<(), GateError> {
+    pub(crate) async fn fold(&mut self, committed: &Committed) -> Result<(), GateError> {
         let run = Stream::from(self.run_id());
         let thread = Stream::from(self.thread.id);
         for event in &committed.events {
-            let folded = if event.link.stream == run {
-                self.state.apply(event).map(drop)
-            } else if event.link.stream == thread {
-                self.thread.apply(event)
-            } else {
-                Ok(())
-            };
-            folded.map_err(|_| GateError::Bug("the fold refuses a committed event"))?;
+            if event.link.stream == run {
+                self.state
+                    .apply(event)
+                    .map_err(|_| GateError::Bug("the fold refuses a committed event"))?;
+            } else if event.link.stream == thread && self.thread.apply(event).is_err() {
+                // Another run of the thread was first; the committed row has both.
+                let read = self.parts.store.thread(&self.scope, self.thread.id).await?;
+                self.thread = read.ok_or(StoreError::NotFound("thread"))?;
+            }
         }
         Ok(())
     }
@@ -232,16 +233,19 @@ impl Core {
             let batch = build(self)?;
             let error = match self.append(batch, Durability::Synced).await {
                 Ok(()) => return Ok(self.progress()),
-                Err(GateError::Store(error)) if error.disposition() == Disposition::Retry => error,
+                Err(GateError::Store(error))
+                    if moved(&error) || error.disposition() == Disposition::Retry =>
+                {
+                    error
+                }
                 Err(error) => return Err(error),
             };
             tries = tries.saturating_add(1);
             let waited_us = u128::from(self.parts.clock.monotonic().micros_since(begun));
-            let in_step = matches!(error, StoreError::Stale | StoreError::LabelsMoved);
-            if waited_us > patience_us || (in_step && tries >= MAX_TRIES) {
+            if waited_us > patience_us || (moved(&error) && tries >= MAX_TRIES) {
                 return Err(error.into());
             }
-            if !in_step {
+            if !moved(&error) {
                 let pause = Duration::from_millis(10_u64.saturating_mul(u64::from(tries)).min(500));
                 self.parts.clock.sleep(pause).await;
             }
@@ -372,6 +376,11 @@ impl Core {
     pub(crate) fn lease_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
+}
+
+/// True when something else was recorded since this driver looked: it has to look again.
+pub(crate) const fn moved(error: &StoreError) -> bool {
+    matches!(error, StoreError::Stale | StoreError::LabelsMoved | StoreError::RunState { .. })
 }
 
 /// How a step ends.

@@ -64,6 +64,9 @@ pub enum ApprovalFault {
     /// One person twice, or the asker where more than one person is needed.
     #[error("the people who answered are not the people who were needed")]
     People,
+    /// The state tables do not say what the events say.
+    #[error("the stored state is not the fold of its events")]
+    State,
     /// Fewer people said yes than are needed.
     #[error("not enough people said yes")]
     TooFew,

@@ -56,14 +56,6 @@ impl HeldRun {
         Ok(self.idle().await?.state.clone())
     }
 
-    /// What can be done now.
-    ///
-    /// # Errors
-    /// [`GateError::Executor`] when an operation before it died.
-    pub async fn progress(&mut self) -> Result<Progress, GateError> {
-        self.operate(|core| Box::pin(async move { core.open_next().await })).await
-    }
-
     /// What the agent may see: after a start the last few steps, later only the last one.
     ///
     /// # Errors

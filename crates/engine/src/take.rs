@@ -24,7 +24,8 @@ use crate::admit::{Echo, admit_recorded, card};
 use crate::core::{Batch, Core, Ending, Progress, RunEnd, content};
 use crate::error::GateError;
 use crate::parts::Parts;
-use crate::step::outcome_question;
+use crate::question::outcome_question;
+use crate::refold;
 use crate::sweep;
 use crate::tools::Described;
 
@@ -171,10 +172,10 @@ pub(crate) async fn attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<T
     if let Some(reason) = state.run.reason {
         return Ok(Taken::Ended(reason));
     }
-    if state.run.status == RunStatus::Waiting {
-        if let Some(taken) = waiting(parts, scope, &state).await? {
-            return Ok(taken);
-        }
+    if state.run.status == RunStatus::Waiting
+        && let Some(taken) = waiting(parts, scope, &state).await?
+    {
+        return Ok(taken);
     }
     let cause = takeable(parts, scope, &state).await?;
     require_tool(parts, &state)?;
@@ -188,8 +189,13 @@ pub(crate) async fn attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<T
         .ok_or(GateError::Bug("a run's thread is gone"))?;
     let mut core = core(parts, scope, state, thread, goal, salt);
     core.take_lease(cause).await?;
-    let progress = core.go_on().await?;
-    Ok(Taken::Held(Box::new(core), progress))
+    match core.go_on().await {
+        Ok(progress) => Ok(Taken::Held(Box::new(core), progress)),
+        Err(error) => {
+            crate::held::release(&mut core).await;
+            Err(error)
+        }
+    }
 }
 
 /// What a waiting run waits for; `None` when its question is granted and in time.
@@ -205,7 +211,10 @@ async fn waiting(
         return Ok(Some(Taken::Ended(EndReason::ApprovalExpired)));
     }
     match question.status {
-        QuestionStatus::Granted => Ok(None),
+        QuestionStatus::Granted => {
+            refold::check(parts.store.as_ref(), scope, state).await?;
+            Ok(None)
+        }
         _ => Ok(Some(Taken::Waiting(question.id))),
     }
 }
@@ -261,7 +270,7 @@ impl Core {
             durability: Durability::Synced,
         };
         let committed = self.parts.store.append(&self.scope, append).await?;
-        self.fold(&committed)?;
+        self.fold(&committed).await?;
         self.epoch = epoch;
         self.active_since = self.parts.clock.monotonic();
         Ok(())

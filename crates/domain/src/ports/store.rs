@@ -10,11 +10,11 @@ use crate::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::ports::BoxFuture;
 use crate::question::{Question, QuestionStatus};
-use crate::row::Cell;
+use crate::row::{Cell, RowError};
 use crate::run::{Run, RunStatus};
-use crate::scope::Scope;
+use crate::scope::{Scope, Tenant};
 use crate::step::Step;
-use crate::stream::Stream;
+use crate::stream::{Link, Stream, StreamKind, payload_digest};
 use crate::thread::Thread;
 use crate::time::Timestamp;
 
@@ -411,6 +411,62 @@ pub struct StoredEvent {
     pub stream_prev: Vec<u8>,
     /// The hash.
     pub hash: Vec<u8>,
+}
+
+impl StoredEvent {
+    /// What the event's hash has to cover, read from the columns.
+    ///
+    /// # Errors
+    /// [`RowError`] names the first column that does not have its form.
+    pub fn link(&self, instance: InstanceId) -> Result<Link, RowError> {
+        let bad = |column| RowError { table: "events", column };
+        let at = Timestamp::from_micros(self.at);
+        if at.micros() != self.at {
+            return Err(bad("at"));
+        }
+        Ok(Link {
+            instance,
+            journal: id(&self.journal).map(JournalId::from_bytes).ok_or(bad("journal"))?,
+            journal_seq: u64::try_from(self.journal_seq).map_err(|_| bad("journal_seq"))?,
+            journal_prev: digest(&self.journal_prev).ok_or(bad("journal_prev"))?,
+            tenant: Tenant::try_from(self.tenant.clone()).map_err(|_| bad("tenant"))?,
+            stream: Stream {
+                kind: StreamKind::from_name(&self.stream_kind).ok_or(bad("stream_kind"))?,
+                id: id(&self.stream_id).ok_or(bad("stream_id"))?,
+            },
+            stream_seq: u64::try_from(self.stream_seq).map_err(|_| bad("stream_seq"))?,
+            stream_prev: digest(&self.stream_prev).ok_or(bad("stream_prev"))?,
+            step: match &self.step {
+                None => None,
+                Some(step) => Some(id(step).map(StepId::from_bytes).ok_or(bad("step"))?),
+            },
+            at,
+            kind: self.kind.clone(),
+            version: u32::try_from(self.version).map_err(|_| bad("version"))?,
+            payload: payload_digest(&self.payload),
+        })
+    }
+
+    /// The event, if its columns and payload have their form and its hash is its own.
+    ///
+    /// # Errors
+    /// [`RowError`] names the first column that does not fit.
+    pub fn event(&self, instance: InstanceId) -> Result<Event, RowError> {
+        let bad = |column| RowError { table: "events", column };
+        let link = self.link(instance)?;
+        let hash = digest(&self.hash).filter(|hash| *hash == link.hash()).ok_or(bad("hash"))?;
+        let body =
+            Body::read(&link.kind, link.version, &self.payload).map_err(|_| bad("payload"))?;
+        Ok(Event { link, body, hash })
+    }
+}
+
+fn id(bytes: &[u8]) -> Option<[u8; 16]> {
+    bytes.try_into().ok()
+}
+
+fn digest(bytes: &[u8]) -> Option<Digest> {
+    bytes.try_into().ok().map(Digest::from_bytes)
 }
 
 /// A content row exactly as its table holds it.

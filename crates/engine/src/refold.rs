@@ -1,0 +1,50 @@
+//! A run's state from its events alone, for the moment at which a grant is used.
+//!
+//! Tables are the fold, but whoever can write the file can set a used grant back to granted. Before a grant is
+//! used the run's stream is folded again, hash by hash, and compared with what the tables say.
+
+use portcullis_domain::fold::RunState;
+use portcullis_domain::id::RunId;
+use portcullis_domain::ports::{EventFilter, MAX_PAGE, Store};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::stream::Stream;
+
+use crate::error::{ApprovalFault, GateError};
+
+/// Compares `state` with a fresh fold of the run's stream.
+pub(crate) async fn check(
+    store: &dyn Store,
+    scope: &Scope,
+    state: &RunState,
+) -> Result<(), GateError> {
+    let fault = GateError::Approval(ApprovalFault::State);
+    match fold(store, scope, state.run.id).await? {
+        Some(folded) if folded == *state => Ok(()),
+        _ => Err(fault),
+    }
+}
+
+/// The fold of a run's stream; `None` when the stream does not fold.
+async fn fold(store: &dyn Store, scope: &Scope, run: RunId) -> Result<Option<RunState>, GateError> {
+    let stream = Stream::from(run);
+    let mut after = 0_u64;
+    let mut state: Option<RunState> = None;
+    loop {
+        let filter = EventFilter { stream: Some(stream), after, limit: MAX_PAGE };
+        let page = store.events(scope, filter).await?;
+        for stored in &page {
+            let Ok(event) = stored.event(store.instance()) else { return Ok(None) };
+            after = event.link.journal_seq;
+            let folded = match &mut state {
+                None => RunState::begin(&event).map(|begun| state = Some(begun)),
+                Some(state) => state.apply(&event).map(drop),
+            };
+            if folded.is_err() {
+                return Ok(None);
+            }
+        }
+        if page.len() < usize::try_from(MAX_PAGE).unwrap_or(usize::MAX) {
+            return Ok(state);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Leases: one driver at a time, fenced by epoch, taken over with proof or after the term.
+
+use std::time::Duration;
+
+use portcullis_domain::ports::{Clock, StoreError};
+use portcullis_domain::run::EndReason;
+use portcullis_engine::{Attached, GateError, Progress, operator};
+use portcullis_testkit::block_on;
+
+use crate::world::{Does, World, call, turn};
+
+#[test]
+fn a_live_lease_is_refused_without_a_write() {
+    let world = World::new();
+    let held = world.begin();
+    let before = world.bodies().len();
+    let refused = world.attach(2, held.run());
+    assert!(matches!(refused, Err(GateError::Store(StoreError::Leased { .. }))));
+    assert_eq!(world.bodies().len(), before);
+}
+
+#[test]
+fn proof_of_death_takes_over_at_once() {
+    let world = World::new();
+    let held = world.begin();
+    let run = held.run();
+    std::mem::forget(held);
+    assert!(world.attach(2, run).is_err());
+    world.kill(1);
+    assert_eq!(world.take(2, run).1, Progress::Open);
+}
+
+#[test]
+fn a_lease_that_nobody_prolongs_ends() {
+    let world = World::new();
+    let held = world.begin();
+    let run = held.run();
+    // The clock jumps past the term before the holder's heartbeat can run.
+    world.clock.jump(world.clock.now().after(Duration::from_secs(31)));
+    assert_eq!(world.take(2, run).1, Progress::Open);
+    drop(held);
+}
+
+#[test]
+fn an_overtaken_driver_can_store_nothing_and_starts_nothing() {
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    world.kill(1);
+    let (mut second, progress) = world.take(2, run);
+    assert_eq!(progress, Progress::Allowed, "the recorded proposal is judged again");
+    let before = world.bodies().len();
+    assert!(matches!(block_on(held.execute()), Err(GateError::Store(StoreError::LeaseLost))));
+    assert_eq!((world.bodies().len(), world.tools.effects("write")), (before, 0));
+    assert_eq!(block_on(second.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+#[test]
+fn an_expired_lease_starts_no_effect() {
+    let world = World::new();
+    let mut held = world.begin();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    world.clock.jump(world.clock.now().after(Duration::from_secs(31)));
+    assert!(matches!(block_on(held.execute()), Err(GateError::Store(StoreError::LeaseLost))));
+    assert_eq!(world.tools.effects("write"), 0);
+}
+
+#[test]
+fn closing_and_dropping_let_the_lease_go() {
+    let world = World::new();
+    let held = world.begin();
+    let run = held.run();
+    block_on(held.close()).unwrap();
+    assert_eq!(world.count("lease.released"), 1);
+    let (held, progress) = world.take(2, run);
+    assert_eq!(progress, Progress::Open);
+    drop(held);
+    // The release runs beside us; it is recorded before long.
+    let mut tries = 0;
+    while world.count("lease.released") < 2 && tries < 5_000 {
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+    assert_eq!(world.take(3, run).1, Progress::Open);
+}
+
+#[test]
+fn the_heartbeat_prolongs_a_lease_past_its_term() {
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    for _ in 0..6 {
+        // Wait until the heartbeat sleeps, then let it wake once.
+        let mut tries = 0;
+        while world.clock.next_wake().is_none() && tries < 5_000 {
+            std::thread::sleep(Duration::from_millis(1));
+            tries += 1;
+        }
+        world.clock.advance(Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(matches!(world.attach(2, run), Err(GateError::Store(StoreError::Leased { .. }))));
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
+}
+
+#[test]
+fn a_run_cancelled_during_a_call_stays_cancelled_and_the_outcome_is_late() {
+    let world = World::new();
+    world.tools.set("write", Does::Hang);
+    let mut held = world.begin();
+    let run = held.run();
+    let progress = std::thread::scope(|scope| {
+        let executing = scope.spawn(|| turn(&mut held, call("write", 1)));
+        while world.tools.effects("write") == 0 {
+            std::thread::yield_now();
+        }
+        block_on(operator::cancel(&world.parts(9), world.scope(), run, "ann", None)).unwrap();
+        world.tools.let_go();
+        executing.join().unwrap()
+    });
+    assert_eq!(progress, Progress::Ended(EndReason::OperatorCancelled));
+    let names: Vec<_> = world.bodies().iter().map(portcullis_domain::event::Body::name).collect();
+    let finished = names.iter().position(|name| *name == "run.finished").unwrap();
+    let late = names.iter().position(|name| *name == "outcome.late").unwrap();
+    assert!(finished < late);
+    let before = world.step(run, 0);
+    assert!(before.observation.is_none());
+    assert!(matches!(world.attach(2, run).unwrap(), Attached::Ended(EndReason::OperatorCancelled)));
+}

@@ -1,0 +1,21 @@
+//! The gate and the driver over the in-memory store, with tools, people and time that a test decides.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    unreachable_pub,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod world;
+
+mod approvals;
+mod drivers;
+mod dropped;
+mod leases;
+mod limits;
+mod steps;
+mod unknown;
