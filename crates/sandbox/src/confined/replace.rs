@@ -62,7 +62,7 @@ impl Root {
         keep_ownership(&old.raw, temp.file())?;
         temp.sync()?;
         old.require_untouched()?;
-        swap(&dir, name, temp, &old)
+        swap(&dir, name, temp, &old, bytes)
     }
 }
 
@@ -91,7 +91,13 @@ fn keep_ownership(old: &RawStat, new: &OwnedFd) -> Result<(), Fault> {
     Ok(())
 }
 
-fn swap(dir: &OwnedFd, name: &str, mut temp: Temp<'_>, old: &Old) -> Result<(), Fault> {
+fn swap(
+    dir: &OwnedFd,
+    name: &str,
+    mut temp: Temp<'_>,
+    old: &Old,
+    bytes: &[u8],
+) -> Result<(), Fault> {
     exchange(dir, temp.name(), name)?;
     // From here the temporary name holds what was there before, which is not ours to remove unchecked.
     temp.disarm();
@@ -101,13 +107,13 @@ fn swap(dir: &OwnedFd, name: &str, mut temp: Temp<'_>, old: &Old) -> Result<(), 
             unlinkat(dir, temp.name(), AtFlags::empty()).map_err(Fault::in_doubt)?;
             sync_dir(dir)
         }
-        Ok(_) => put_back(dir, name, &temp),
+        Ok(_) => put_back(dir, name, &temp, bytes),
         Err(_) => Err(Fault::in_doubt(Errno::STALE)),
     }
 }
 
 /// Somebody else's file came out: it goes back to its name.
-fn put_back(dir: &OwnedFd, name: &str, temp: &Temp<'_>) -> Result<(), Fault> {
+fn put_back(dir: &OwnedFd, name: &str, temp: &Temp<'_>, bytes: &[u8]) -> Result<(), Fault> {
     let doubt = || Fault::in_doubt(Errno::STALE);
     let ours = Identity::of(&fstat(temp.file()).map_err(Fault::in_doubt)?);
     exchange(dir, temp.name(), name).map_err(|_| doubt())?;
@@ -115,6 +121,10 @@ fn put_back(dir: &OwnedFd, name: &str, temp: &Temp<'_>) -> Result<(), Fault> {
     if Identity::of(&raw) != ours {
         // A third file was put over ours meanwhile. It is the newest, so it keeps the name.
         exchange(dir, temp.name(), name).map_err(|_| doubt())?;
+        return Err(doubt());
+    }
+    if !content(temp.file(), &raw, bytes.len() as u64).is_ok_and(|now| now == bytes) {
+        // Somebody wrote into our file while it had the name. What they wrote is kept under the hidden name.
         return Err(doubt());
     }
     unlinkat(dir, temp.name(), AtFlags::empty()).map_err(Fault::in_doubt)?;

@@ -32,7 +32,7 @@ impl<'d> Temp<'d> {
     pub(super) fn write(dir: &'d OwnedFd, bytes: &[u8], mode: Mode) -> Result<Self, Fault> {
         let name = unguessable_name()?;
         let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let file = retry_on_intr(|| openat2(dir, name.as_str(), flags, mode, resolve))?;
         let temp = Self { dir: dir.as_fd(), name, file, armed: true };

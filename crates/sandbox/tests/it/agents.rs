@@ -32,7 +32,7 @@ impl Field {
             _folder: folder,
             base,
         };
-        fs::copy(example("probe"), &field.probe).unwrap();
+        copy_program(&example("probe"), &field.probe);
         fs::write(&field.key, "secret").unwrap();
         field
     }
@@ -58,6 +58,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
         "{name} is missing or older than its source: run all of cargo test -p portcullis-sandbox"
     );
     path
+}
+
+/// Copies a program so that it can be started at once: a copy made by this process may still be open for writing in a
+/// child that another test is just starting, and such a file is refused as busy.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
 }
 
 /// When the newest file beneath `dir` was changed; None when the sources are not here, as on another machine.

@@ -9,7 +9,9 @@ use std::process::Command;
 use portcullis_sandbox::child::{Confinement, Network, SpawnError, Stage};
 use rustix::process::geteuid;
 
-use crate::agents::{Bystander, Field, example, lines, refused_only_when_confined, start};
+use crate::agents::{
+    Bystander, Field, copy_program, example, lines, refused_only_when_confined, start,
+};
 use crate::bench_dir::skip;
 
 #[test]
@@ -90,7 +92,7 @@ fn our_own_binary_is_out_of_reach_and_its_neighbours_are_not() {
     let bin = f.base.join("bin");
     fs::create_dir(&bin).unwrap();
     for name in ["portcullis", "neighbour"] {
-        fs::copy("/bin/true", bin.join(name)).unwrap();
+        copy_program("/bin/true".as_ref(), &bin.join(name));
     }
     let attempts =
         ["exec", "read"].map(|verb| format!("{verb}:{}", bin.join("portcullis").display()));
@@ -115,7 +117,7 @@ fn the_helper_itself_is_out_of_reach() {
 fn what_was_written_is_not_run() {
     let f = Field::new();
     let planted = f.scratch.join("planted");
-    fs::copy("/bin/true", &planted).unwrap();
+    copy_program("/bin/true".as_ref(), &planted);
     refused_only_when_confined(f.spec(&[&format!("exec:{}", planted.display())]));
 }
 
@@ -257,7 +259,7 @@ fn another_user_is_confined_the_same() {
     fs::set_permissions(&f.scratch, fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(&f.key, fs::Permissions::from_mode(0o644)).unwrap();
     let confine = f.base.join("confine");
-    fs::copy(example("confine"), &confine).unwrap();
+    copy_program(&example("confine"), &confine);
     let run = |more: &[&str]| {
         Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
