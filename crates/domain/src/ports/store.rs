@@ -486,7 +486,8 @@ pub struct StoredContent {
 
 /// The raw tables, for `verify`. Reads are one consistent snapshot from [`Ledger::begin`] to the drop.
 ///
-/// Everything is read in pages, so that a hostile store exhausts nobody's memory.
+/// Everything is read in pages, so that a hostile store exhausts nobody's memory. A page of large rows can be
+/// shorter than its limit; only an empty one is the end. A cell that is larger than any of ours comes empty.
 pub trait Ledger: Send {
     /// The installation.
     fn instance(&self) -> InstanceId;
