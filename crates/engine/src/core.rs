@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use portcullis_canon::{Digest, Limits, Value, parse};
@@ -16,8 +17,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, Committed, Condition, Disposition, Durability, Monotonic, NewEvent, SeenStep,
-    StoreError,
+    Append, BoxFuture, Committed, Condition, Disposition, Durability, Monotonic, NewEvent,
+    SeenStep, StoreError,
 };
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::run::{EndReason, RunStatus};
@@ -74,8 +75,17 @@ pub(crate) struct Core {
     pub(crate) proposed: Option<Value>,
     /// The last step, as the agent is to see it.
     pub(crate) last: Option<SeenStep>,
+    /// The append of the latest proposal, not waited for yet.
+    pub(crate) unanswered: Option<Unanswered>,
     /// Set by the heartbeat when the lease could not be prolonged in its term.
     pub(crate) lost: Arc<AtomicBool>,
+}
+
+/// An append that is on its way to the store.
+pub(crate) struct Unanswered {
+    pub(crate) answer: BoxFuture<'static, Result<Committed, StoreError>>,
+    /// What it holds, to be offered again when something else was recorded first.
+    pub(crate) batch: Batch,
 }
 
 /// What an append holds, beside the condition.
@@ -165,14 +175,66 @@ impl Core {
         batch: Batch,
         durability: Durability,
     ) -> Result<(), GateError> {
-        let append = Append {
+        self.settle().await?;
+        let append = self.compose(batch, durability);
+        let committed = self.parts.store.append(&self.scope, append).await?;
+        self.fold(&committed).await
+    }
+
+    fn compose(&self, batch: Batch, durability: Durability) -> Append {
+        Append {
             condition: self.condition(),
             events: batch.events,
             contents: batch.contents,
             specs: batch.specs,
             durability,
+        }
+    }
+
+    /// Hands an append to the store without waiting for its answer. The store takes appends in order, so the
+    /// next one can be composed meanwhile.
+    async fn send(&mut self, batch: Batch) -> Result<(), GateError> {
+        self.settle().await?;
+        let append = self.compose(batch.clone(), Durability::Written);
+        let (store, scope) = (Arc::clone(&self.parts.store), self.scope.clone());
+        let mut answer: BoxFuture<'static, _> =
+            Box::pin(async move { store.append(&scope, append).await });
+        // The first poll hands it over.
+        match futures_util::poll!(answer.as_mut()) {
+            Poll::Pending => self.unanswered = Some(Unanswered { answer, batch }),
+            Poll::Ready(answered) => self.answered(answered, batch).await?,
+        }
+        Ok(())
+    }
+
+    /// Waits for the append that was not waited for.
+    pub(crate) async fn settle(&mut self) -> Result<(), GateError> {
+        match self.unanswered.take() {
+            None => Ok(()),
+            Some(Unanswered { answer, batch }) => {
+                let answered = answer.await;
+                self.answered(answered, batch).await
+            }
+        }
+    }
+
+    /// Folds an answer; offers the append again when something else was recorded first.
+    pub(crate) async fn answered(
+        &mut self,
+        answered: Result<Committed, StoreError>,
+        batch: Batch,
+    ) -> Result<(), GateError> {
+        let committed = match answered {
+            Err(error) if moved(&error) => {
+                self.reload().await?;
+                if self.ended().is_some() {
+                    return Ok(());
+                }
+                let append = self.compose(batch, Durability::Written);
+                self.parts.store.append(&self.scope, append).await?
+            }
+            answered => answered?,
         };
-        let committed = self.parts.store.append(&self.scope, append).await?;
         self.fold(&committed).await
     }
 
@@ -226,6 +288,7 @@ impl Core {
         let begun = self.parts.clock.monotonic();
         let patience_us = self.parts.timing.record.as_micros();
         let mut tries = 0_u32;
+        self.settle().await?;
         loop {
             if let Some(ended) = self.ended() {
                 return Ok(ended);
@@ -291,7 +354,7 @@ impl Core {
             contents: vec![content],
             ..Batch::default()
         };
-        self.append(batch, Durability::Written).await
+        self.send(batch).await
     }
 
     /// Ends the open step with an outcome, and opens the next one or ends the run in the same append.

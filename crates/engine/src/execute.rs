@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, select};
 use portcullis_canon::{Digest, Limits};
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
@@ -21,7 +21,7 @@ use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::verdict::Verdict;
 
-use crate::core::{Core, Ending, Progress, RunEnd, moved};
+use crate::core::{Core, Ending, Progress, RunEnd, Unanswered, moved};
 use crate::effect::{Performed, perform};
 use crate::error::GateError;
 use crate::late;
@@ -122,9 +122,12 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
+        let scope = self.scope.clone();
+        let ahead = self.unanswered.as_ref().map_or(0, |unanswered| unanswered.batch.events.len());
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
         let condition = Condition::Driver {
             run: self.run_id(),
-            seq: self.state.run.seq,
+            seq: self.state.run.seq.saturating_add(ahead),
             epoch: self.epoch,
             take: None,
             live_at: Some(self.parts.clock.now()),
@@ -146,7 +149,17 @@ impl Core {
             deadline,
             append,
         };
-        let receipt = permit::commit(self.parts.store.as_ref(), &self.scope, intent).await?;
+        let store = Arc::clone(&self.parts.store);
+        let commit = permit::commit(store.as_ref(), &scope, intent);
+        // The proposal is on its way before this append, in the order of the store's queue.
+        let receipt = match self.unanswered.take() {
+            None => commit.await,
+            Some(Unanswered { answer, batch }) => {
+                let (answered, receipt) = join(answer, commit).await;
+                self.answered(answered, batch).await?;
+                receipt
+            }
+        }?;
         let (permit, committed) = receipt.into_permit();
         self.fold(&committed).await?;
         Ok(permit)

@@ -51,9 +51,15 @@ impl HeldRun {
     /// A copy of the run's state as it is recorded.
     ///
     /// # Errors
-    /// [`GateError::Executor`] when an operation before it died.
+    /// [`GateError::Executor`] when an operation before it died, or what the store says.
     pub async fn state(&mut self) -> Result<RunState, GateError> {
-        Ok(self.idle().await?.state.clone())
+        self.operate(|core| {
+            Box::pin(async move {
+                core.settle().await?;
+                Ok(core.state.clone())
+            })
+        })
+        .await
     }
 
     /// What the agent may see: after a start the last few steps, later only the last one.

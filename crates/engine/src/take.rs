@@ -162,6 +162,7 @@ fn core(
         ready: None,
         proposed: None,
         last: None,
+        unanswered: None,
         lost: Arc::new(AtomicBool::new(false)),
     }
 }

@@ -2,17 +2,21 @@
 
 use portcullis_canon::Value;
 use portcullis_domain::ports::{MAX_PAGE, Page, SeenStep, View};
+use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 
 use crate::core::{Core, content_value};
 use crate::error::GateError;
+use crate::parts::Parts;
 
 /// How many earlier steps an agent sees after it was started.
 const HISTORY: u64 = 32;
 
 impl Core {
     /// The view for the open step. `fresh` asks for the last few steps instead of only the last one.
-    pub(crate) async fn view(&self, fresh: bool) -> Result<View, GateError> {
+    pub(crate) async fn view(&mut self, fresh: bool) -> Result<View, GateError> {
+        self.settle().await?;
+        let (parts, scope) = (self.parts.clone(), self.scope.clone());
         let run = &self.state.run;
         let request = self.open_step().map_or(run.step_count, |step| step.index);
         let last =
@@ -23,9 +27,9 @@ impl Core {
         let limit = u32::try_from(request.saturating_sub(first)).unwrap_or(MAX_PAGE);
         if limit > 0 {
             let page = Page { offset: first, limit };
-            let rows = self.parts.store.steps(&self.scope, run.id, page).await?;
+            let rows = parts.store.steps(&scope, self.run_id(), page).await?;
             for step in rows.rows.into_iter().flatten().filter(|step| step.index < request) {
-                history.push(self.seen(&step).await?);
+                history.push(seen(&parts, &scope, &step).await?);
             }
         }
         Ok(View {
@@ -37,27 +41,27 @@ impl Core {
             steps_left: run.limits.max_steps.saturating_sub(request),
         })
     }
+}
 
-    async fn seen(&self, step: &Step) -> Result<SeenStep, GateError> {
-        let content = match step.observation.as_ref().and_then(|observation| observation.content) {
-            Some(reference) => content_value(&self.parts, &self.scope, reference.digest).await?,
-            None => None,
-        };
-        let proposal = match step.proposal {
-            Some(reference) => content_value(&self.parts, &self.scope, reference.digest).await?,
-            None => None,
-        };
-        Ok(SeenStep {
-            request: step.index,
-            tool: step.admitted.as_ref().map(|admitted| admitted.tool.clone()),
-            arguments: proposal.as_ref().and_then(|proposal| proposal.get("arguments")).cloned(),
-            outcome: step
-                .observation
-                .as_ref()
-                .map_or(step.status.as_str(), |o| o.kind.as_str())
-                .to_owned(),
-            content: content.unwrap_or(Value::Null),
-            external: step.observation.as_ref().is_some_and(|o| o.labels.is_external()),
-        })
-    }
+async fn seen(parts: &Parts, scope: &Scope, step: &Step) -> Result<SeenStep, GateError> {
+    let content = match step.observation.as_ref().and_then(|observation| observation.content) {
+        Some(reference) => content_value(parts, scope, reference.digest).await?,
+        None => None,
+    };
+    let proposal = match step.proposal {
+        Some(reference) => content_value(parts, scope, reference.digest).await?,
+        None => None,
+    };
+    Ok(SeenStep {
+        request: step.index,
+        tool: step.admitted.as_ref().map(|admitted| admitted.tool.clone()),
+        arguments: proposal.as_ref().and_then(|proposal| proposal.get("arguments")).cloned(),
+        outcome: step
+            .observation
+            .as_ref()
+            .map_or(step.status.as_str(), |o| o.kind.as_str())
+            .to_owned(),
+        content: content.unwrap_or(Value::Null),
+        external: step.observation.as_ref().is_some_and(|o| o.labels.is_external()),
+    })
 }
