@@ -32,6 +32,10 @@ async fn fold(store: &dyn Store, scope: &Scope, run: RunId) -> Result<Option<Run
     loop {
         let filter = EventFilter { stream: Some(stream), after, limit: MAX_PAGE };
         let page = store.events(scope, filter).await?;
+        // A page of large rows may be short; only an empty one is the end.
+        if page.is_empty() {
+            return Ok(state);
+        }
         for stored in &page {
             let Ok(event) = stored.event(store.instance()) else { return Ok(None) };
             after = event.link.journal_seq;
@@ -42,9 +46,6 @@ async fn fold(store: &dyn Store, scope: &Scope, run: RunId) -> Result<Option<Run
             if folded.is_err() {
                 return Ok(None);
             }
-        }
-        if page.len() < usize::try_from(MAX_PAGE).unwrap_or(usize::MAX) {
-            return Ok(state);
         }
     }
 }
