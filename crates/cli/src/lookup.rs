@@ -6,8 +6,7 @@ use std::str::FromStr;
 use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::approval::Approval;
 use portcullis_domain::content::ContentRef;
-use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
 use portcullis_domain::proposal::Proposal;
 use portcullis_domain::question::{Card, Question, QuestionKind, QuestionStatus, call_digest};
@@ -98,14 +97,16 @@ fn only<T: ToString + Copy>(
     Ok(())
 }
 
-/// The run that was typed.
+/// The id of the run that was typed. Its row may be damaged.
 pub(crate) async fn run_id(
     db: &dyn Database,
     scope: &Scope,
     run: &RunArg,
 ) -> Result<RunId, Failure> {
     let begins = match run {
-        Typed::Whole(id) => return Ok(*id),
+        Typed::Whole(id) => {
+            return raw(db, Run::TABLE, id.as_bytes())?.map(|_| *id).ok_or_else(|| unknown("run"));
+        }
         Typed::Begins(begins) => begins,
     };
     let (mut found, mut offset) = (None, 0_u64);
@@ -119,14 +120,14 @@ pub(crate) async fn run_id(
     }
 }
 
-/// A run's state.
-pub(crate) async fn run_state(
-    db: &dyn Database,
-    scope: &Scope,
-    run: &RunArg,
-) -> Result<RunState, Failure> {
-    let id = run_id(db, scope, run).await?;
-    db.run(scope, id).await?.ok_or_else(|| unknown("run"))
+/// The row of the run that was typed. Damaged rows of its steps are no hindrance.
+pub(crate) async fn run(db: &dyn Database, scope: &Scope, typed: &RunArg) -> Result<Run, Failure> {
+    run_row(db, scope, run_id(db, scope, typed).await?)
+}
+
+fn run_row(db: &dyn Database, scope: &Scope, id: RunId) -> Result<Run, Failure> {
+    let run = row::<Run>(db, id.as_bytes())?.filter(|run| run.tenant == *scope.tenant());
+    run.ok_or_else(|| unknown("run"))
 }
 
 /// The question that was typed, whatever its status; for a run, the one that it waits for.
@@ -134,33 +135,42 @@ pub(crate) async fn question(
     db: &dyn Database,
     scope: &Scope,
     typed: &QuestionArg,
-) -> Result<(RunState, Question), Failure> {
-    let (id, run) = match typed {
-        QuestionArg::Run(run) => {
-            let state = run_state(db, scope, run).await?;
-            let question = state.question.clone().filter(|q| Some(q.id) == state.run.question);
-            let sentence = format!("the run waits for nobody: it is {}", state.run.status.as_str());
-            let question = question.ok_or_else(|| Failure::new(Code::State, sentence))?;
-            return Ok((state, question));
+) -> Result<(Run, Question), Failure> {
+    let id = match typed {
+        QuestionArg::Run(typed) => {
+            let run = run(db, scope, typed).await?;
+            let sentence = format!("the run waits for nobody: it is {}", run.status.as_str());
+            let id = run.question.ok_or_else(|| Failure::new(Code::State, sentence))?;
+            return Ok((run, question_row(db, id)?));
         }
-        QuestionArg::Question(Typed::Whole(id)) => (*id, question_row(db, *id)?.run),
-        QuestionArg::Question(Typed::Begins(begins)) => {
-            let id = open_question(db, scope, begins).await?;
-            (id, question_row(db, id)?.run)
-        }
+        QuestionArg::Question(Typed::Whole(id)) => *id,
+        QuestionArg::Question(Typed::Begins(begins)) => open_question(db, scope, begins).await?,
     };
-    let state = db.run(scope, run).await?.ok_or_else(|| unknown("question"))?;
-    match state.question.clone().filter(|question| question.id == id) {
-        Some(question) => Ok((state, question)),
-        None => Ok((state, question_row(db, id)?)),
-    }
+    let question = question_row(db, id)?;
+    Ok((run_row(db, scope, question.run)?, question))
 }
 
-fn question_row(db: &dyn Database, id: QuestionId) -> Result<Question, Failure> {
-    let key = [Cell::Blob(id.as_bytes().to_vec())];
-    let cells = db.begin()?.row(Question::TABLE, &key)?.ok_or_else(|| unknown("question"))?;
-    let damaged = |_| StoreError::Damaged { table: Question::TABLE };
-    Ok(Question::from_cells(&cells).map_err(damaged)?)
+/// The row of a question.
+pub(crate) fn question_row(db: &dyn Database, id: QuestionId) -> Result<Question, Failure> {
+    row(db, id.as_bytes())?.ok_or_else(|| unknown("question"))
+}
+
+/// The row of a step.
+pub(crate) fn step_row(db: &dyn Database, id: StepId) -> Result<Step, Failure> {
+    row(db, id.as_bytes())?.ok_or_else(|| unknown("step"))
+}
+
+fn raw(
+    db: &dyn Database,
+    table: &'static str,
+    id: &[u8; 16],
+) -> Result<Option<Vec<Cell>>, Failure> {
+    Ok(db.begin()?.row(table, &[Cell::Blob(id.to_vec())])?)
+}
+
+fn row<T: Row>(db: &dyn Database, id: &[u8; 16]) -> Result<Option<T>, Failure> {
+    let damaged = |_| StoreError::Damaged { table: T::TABLE };
+    Ok(raw(db, T::TABLE, id)?.map(|cells| T::from_cells(&cells)).transpose().map_err(damaged)?)
 }
 
 async fn open_question(
@@ -261,16 +271,15 @@ fn forged(what: &str) -> Failure {
     Failure::new(Code::Forged, sentence).hint("decide nothing; run `portcullis verify`")
 }
 
-/// Reads the run's latest question. Nothing of it is believed: both digests are computed again.
+/// Reads a run's question. Nothing of it is believed: both digests are computed again.
 pub(crate) async fn asked(
     db: &dyn Database,
     scope: &Scope,
-    state: RunState,
+    run: Run,
     question: Question,
 ) -> Result<Asked, Failure> {
-    let step = state.batch.iter().find(|step| step.id == question.step).cloned();
-    let step = step.ok_or_else(|| not_open(question.status))?;
-    let RunState { run, approvals, .. } = state;
+    let step = step_row(db, question.step)?;
+    let approvals = db.approvals(scope, question.id).await?;
     let Words::Here(salt) = words(db, scope, run.salt, u64::MAX).await? else {
         return Err(forged("salt"));
     };

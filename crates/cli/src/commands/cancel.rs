@@ -49,7 +49,7 @@ fn note(text: &str) -> Result<String, String> {
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let run = {
         let reading = Reading::open(globals)?;
-        lookup::run_state(reading.db(), &reading.scope, &args.run).await?.run.id
+        lookup::run_id(reading.db(), &reading.scope, &args.run).await?
     };
     let by = args.by.unwrap_or_else(|| globals.user.clone());
     let parts = assemble::operator_parts(globals)?;

@@ -94,12 +94,12 @@ fn check_result(result: Option<&str>) -> Result<(), Failure> {
 async fn find(decision: &Decision, globals: &Globals) -> Result<Asked, Failure> {
     let reading = Reading::open(globals)?;
     let (db, scope) = (reading.db(), &reading.scope);
-    let (state, question) = lookup::question(db, scope, &decision.on).await?;
-    if question.status != QuestionStatus::Open || Some(question.id) != state.run.question {
+    let (run, question) = lookup::question(db, scope, &decision.on).await?;
+    if question.status != QuestionStatus::Open || Some(question.id) != run.question {
         return Err(lookup::not_open(question.status));
     }
-    if state.run.status != RunStatus::Waiting {
-        let sentence = format!("the run is {}", state.run.status.as_str());
+    if run.status != RunStatus::Waiting {
+        let sentence = format!("the run is {}", run.status.as_str());
         return Err(Failure::new(Code::State, sentence));
     }
     let fits = match decision.answer {
@@ -111,7 +111,7 @@ async fn find(decision: &Decision, globals: &Globals) -> Result<Asked, Failure> 
     if !fits {
         return Err(wrong_kind(question.kind));
     }
-    lookup::asked(db, scope, state, question).await
+    lookup::asked(db, scope, run, question).await
 }
 
 fn wrong_kind(kind: QuestionKind) -> Failure {

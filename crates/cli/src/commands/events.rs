@@ -40,8 +40,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let only = match &args.run {
         None => None,
         Some(typed) => {
-            let state = lookup::run_state(reading.db(), &reading.scope, typed).await?;
-            Some(Stream::from(state.run.id))
+            let id = lookup::run_id(reading.db(), &reading.scope, typed).await?;
+            Some(Stream::from(id))
         }
     };
     let mut out = Out::new();

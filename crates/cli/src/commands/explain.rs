@@ -70,7 +70,7 @@ struct StepFacts {
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
-    let state = lookup::run_state(reading.db(), &reading.scope, &args.run).await?;
+    let run = lookup::run_id(reading.db(), &reading.scope, &args.run).await?;
     let keyring = assemble::keyring(globals).ok();
     let mut telling = Telling {
         out: Out::new(),
@@ -80,7 +80,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         told: 0,
         unreadable: 0,
     };
-    telling.walk(&reading, state.run.id, keyring.as_ref()).await?;
+    telling.walk(&reading, run, keyring.as_ref()).await?;
     telling.end()
 }
 

@@ -56,8 +56,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
 
 async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
     let (db, scope) = (reading.db(), &reading.scope);
-    let state = db.run(scope, question.run).await.ok().flatten();
-    let step = state.as_ref().and_then(|s| s.batch.iter().find(|step| step.id == question.step));
+    let step = lookup::step_row(db, question.step).ok();
+    let step = step.as_ref();
     let tool = step.and_then(|step| step.admitted.as_ref()).map(|admitted| admitted.tool.clone());
     let reason = match step {
         Some(step) => lookup::reason(db, scope, step).await?,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use portcullis_domain::fold::RunState;
+use portcullis_domain::id::QuestionId;
 use portcullis_domain::ports::{DamagedRow, Rows};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::Run;
@@ -39,37 +39,26 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
-    let state = lookup::run_state(reading.db(), &reading.scope, &args.run).await?;
+    let run = lookup::run(reading.db(), &reading.scope, &args.run).await?;
     let mut out = Out::new();
     let written = if args.card {
-        let asked = waiting(&reading, &state).await?;
+        let asked = waiting(&reading, run).await?;
         whole_card(&mut out, asked)
     } else {
-        let page = Shown::read(&reading, state, args.page).await?;
+        let page = Shown::read(&reading, run, args.page).await?;
         if globals.json { page.json(&mut out) } else { page.text(&mut out) }
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(Exit::Done)
 }
 
-async fn waiting(reading: &Reading, state: &RunState) -> Result<Asked, Failure> {
-    match open_question(state) {
-        Some(question) => {
-            lookup::asked(reading.db(), &reading.scope, state.clone(), question).await
-        }
-        None => {
-            let status = state.run.status.as_str();
-            Err(Failure::new(Code::State, format!("the run waits for nobody: it is {status}")))
-        }
-    }
-}
-
-fn open_question(state: &RunState) -> Option<Question> {
-    let waits = |question: &Question| {
-        Some(question.id) == state.run.question
-            && matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted)
+async fn waiting(reading: &Reading, run: Run) -> Result<Asked, Failure> {
+    let (db, scope) = (reading.db(), &reading.scope);
+    let Some(id) = run.question else {
+        let status = run.status.as_str();
+        return Err(Failure::new(Code::State, format!("the run waits for nobody: it is {status}")));
     };
-    state.question.clone().filter(waits)
+    lookup::asked(db, scope, run, lookup::question_row(db, id)?).await
 }
 
 fn whole_card(out: &mut Out, asked: Asked) -> io::Result<()> {
@@ -84,7 +73,7 @@ enum Waits {
     Granted,
     Asked(Box<Asked>),
     /// It cannot be trusted; the sentence says why.
-    Refused(Box<Question>, String),
+    Refused(QuestionId, Option<Box<Question>>, String),
 }
 
 struct Shown {
@@ -99,18 +88,26 @@ struct Shown {
     page: PageArgs,
 }
 
-impl Shown {
-    async fn read(reading: &Reading, state: RunState, page: PageArgs) -> Result<Self, Failure> {
+impl Waits {
+    async fn read(reading: &Reading, run: &Run) -> Self {
         let (db, scope) = (reading.db(), &reading.scope);
-        let run = state.run.clone();
-        let waits = match open_question(&state) {
-            None => Waits::Nothing,
-            Some(question) if question.status == QuestionStatus::Granted => Waits::Granted,
-            Some(question) => match lookup::asked(db, scope, state, question.clone()).await {
-                Ok(asked) => Waits::Asked(Box::new(asked)),
-                Err(failure) => Waits::Refused(Box::new(question), failure.to_string()),
-            },
+        let Some(id) = run.question else { return Self::Nothing };
+        let question = match lookup::question_row(db, id) {
+            Ok(question) if question.status == QuestionStatus::Granted => return Self::Granted,
+            Ok(question) => question,
+            Err(failure) => return Self::Refused(id, None, failure.to_string()),
         };
+        match lookup::asked(db, scope, run.clone(), question.clone()).await {
+            Ok(asked) => Self::Asked(Box::new(asked)),
+            Err(failure) => Self::Refused(id, Some(Box::new(question)), failure.to_string()),
+        }
+    }
+}
+
+impl Shown {
+    async fn read(reading: &Reading, run: Run, page: PageArgs) -> Result<Self, Failure> {
+        let (db, scope) = (reading.db(), &reading.scope);
+        let waits = Waits::read(reading, &run).await;
         let mut texts = [None, None];
         for (text, reference) in texts.iter_mut().zip([run.note, run.result]) {
             if let Some(reference) = reference {
@@ -147,7 +144,9 @@ impl Shown {
                 let card = Words::Here(asked.card_bytes.clone());
                 Some(QuestionJson::of(&asked.question, &card, asked.reason.as_deref()))
             }
-            Waits::Refused(question, _) => Some(QuestionJson::of(question, &Words::Differs, None)),
+            Waits::Refused(_, question, _) => {
+                question.as_ref().map(|question| QuestionJson::of(question, &Words::Differs, None))
+            }
         };
         let steps = self.steps.rows.iter().zip(&self.observations).map(|(step, seen)| match step {
             Ok(step) => RowJson::Whole(StepJson::of(step, seen.as_ref())),
@@ -187,9 +186,9 @@ impl Shown {
                 out.line("")?;
                 card::render(&asked.sheet(), columns).iter().try_for_each(|row| out.line(row))
             }
-            Waits::Refused(question, why) => {
+            Waits::Refused(id, _, why) => {
                 out.line("")?;
-                out.line(&format!("QUESTION {} cannot be shown: {why}", question.id))
+                out.line(&format!("QUESTION {id} cannot be shown: {why}"))
             }
         }
     }

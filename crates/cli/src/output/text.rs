@@ -121,7 +121,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let (mut begin, mut columns) = (0_usize, 0_usize);
     for (at, c) in text.char_indices() {
-        let wide = if c.is_ascii() { 1 } else { 2 };
+        let wide = columns_of(c);
         if columns.saturating_add(wide) > width {
             pieces.push(text.get(begin..at).unwrap_or_default());
             (begin, columns) = (at, 0);
@@ -130,6 +130,15 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<&str> {
     }
     pieces.push(text.get(begin..).unwrap_or_default());
     pieces
+}
+
+/// The columns that safe text takes at most.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(columns_of).sum()
+}
+
+const fn columns_of(c: char) -> usize {
+    if c.is_ascii() { 1 } else { 2 }
 }
 
 /// A count with its thousands apart.

@@ -339,35 +339,55 @@ fn a_question_that_was_changed_behind_the_gate_is_not_shown() {
     scene.run(&["approve", &run.to_string(), "--yes"]).out(0);
 }
 
-/// Runs the command on a pseudo-terminal and types a line when it asks.
-fn on_terminal(scene: &Scene, args: &[&str], typed: &[u8]) -> (i32, String) {
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&main).unwrap();
-    unlockpt(&main).unwrap();
-    let name = ptsname(&main, Vec::new()).unwrap().into_string().unwrap();
-    let side = || std::fs::File::options().read(true).write(true).open(&name).unwrap();
-    let mut child = scene
-        .command(args)
-        .env("NO_COLOR", "1")
-        .stdin(side())
-        .stdout(side())
-        .stderr(side())
-        .spawn()
-        .unwrap();
-    let mut main = std::fs::File::from(main);
-    let mut out = Vec::new();
-    let mut piece = [0_u8; 4096];
-    let mut asked = false;
-    // The other side is closed when the child ends: then reading fails.
-    while let Ok(read @ 1..) = main.read(&mut piece) {
-        out.extend_from_slice(&piece[..read]);
-        if !asked && out.ends_with(b"[y/N] ") {
-            asked = true;
-            main.write_all(typed).unwrap();
+/// A pseudo-terminal.
+struct Terminal {
+    main: std::fs::File,
+    name: String,
+}
+
+impl Terminal {
+    fn open(columns: Option<u16>) -> Self {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        use rustix::termios::{Winsize, tcsetwinsize};
+        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&main).unwrap();
+        unlockpt(&main).unwrap();
+        if let Some(ws_col) = columns {
+            let size = Winsize { ws_row: 24, ws_col, ws_xpixel: 0, ws_ypixel: 0 };
+            tcsetwinsize(&main, size).unwrap();
         }
+        let name = ptsname(&main, Vec::new()).unwrap().into_string().unwrap();
+        Self { main: main.into(), name }
     }
-    (child.wait().unwrap().code().unwrap(), String::from_utf8(out).unwrap())
+
+    fn main(&self) -> &std::fs::File {
+        &self.main
+    }
+
+    /// Runs the command here and types when it asks; its exit code and all that it wrote.
+    fn run(mut self, scene: &Scene, args: &[&str], typed: &[u8]) -> (i32, String) {
+        let side = || std::fs::File::options().read(true).write(true).open(&self.name).unwrap();
+        let mut child = scene
+            .command(args)
+            .env("NO_COLOR", "1")
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .unwrap();
+        let mut out = Vec::new();
+        let mut piece = [0_u8; 4096];
+        let mut asked = false;
+        // The other side is closed when the child ends: then reading fails.
+        while let Ok(read @ 1..) = self.main.read(&mut piece) {
+            out.extend_from_slice(&piece[..read]);
+            if !asked && out.ends_with(b"[y/N] ") {
+                asked = true;
+                self.main.write_all(typed).unwrap();
+            }
+        }
+        (child.wait().unwrap().code().unwrap(), String::from_utf8(out).unwrap())
+    }
 }
 
 #[test]
@@ -382,9 +402,42 @@ fn a_person_at_a_terminal_types_yes() {
         (b"yes\n", 0, QuestionStatus::Granted),
     ] {
         let run = scene.asking("send it", "a");
-        let (ended, out) = on_terminal(&scene, &["approve", &run.to_string()], typed);
+        let (ended, out) = Terminal::open(None).run(&scene, &["approve", &run.to_string()], typed);
         assert_eq!(ended, code, "{typed:?}: {out}");
         assert!(out.contains("Approve this call? [y/N]"), "{out}");
         assert_eq!(scene.question(run).status, status, "{typed:?}: {out}");
+    }
+}
+
+#[test]
+fn a_yes_that_was_typed_before_the_question_is_none() {
+    let scene = Scene::new();
+    let run = scene.asking("send it", "a");
+    let terminal = Terminal::open(None);
+    terminal.main().write_all(b"yes\nyes\n").unwrap();
+    let (ended, out) = terminal.run(&scene, &["approve", &run.to_string()], b"n\n");
+    assert_eq!(ended, 2, "{out}");
+    assert_eq!(scene.question(run).status, QuestionStatus::Open, "{out}");
+}
+
+#[test]
+fn on_a_narrow_terminal_no_quoted_row_reaches_the_left_edge() {
+    for (what, text) in HOSTILE {
+        let scene = Scene::new();
+        let mut run = scene.begin(text);
+        let arguments = [("path", Value::from(text)), (text, Value::from(text))];
+        scene.propose(&mut run, "send", arguments, Some(&text.repeat(20)));
+        let id = run.run().to_string();
+        for args in [&["show", &id][..], &["explain", &id], &["approve", &id]] {
+            let (_, out) = Terminal::open(Some(60)).run(&scene, args, b"no\n");
+            for row in out.split("\r\n").filter(|row| row.contains("| ")) {
+                assert!(row.starts_with("  "), "{what}: {row}");
+                let wide: usize = row.chars().map(|c| if c.is_ascii() { 1 } else { 2 }).sum();
+                assert!(wide <= 60, "{what}: {wide} {row}");
+            }
+            for row in out.split("\r\n") {
+                assert_eq!(portcullis_canon::sanitize::line(row), row, "{what}");
+            }
+        }
     }
 }

@@ -1,6 +1,14 @@
 //! `verify`: an intact record, a changed one, and heads that were kept elsewhere.
 
+use std::path::Path;
+
+use portcullis_audit::head::{FileSink, Head, HeadSink as _, tips};
+use portcullis_audit::keys::SigningKey;
 use portcullis_canon::Value;
+use portcullis_domain::ports::{Clock as _, Ledgers as _};
+use portcullis_store::sqlite::open::OpenMode;
+use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_testkit::ports::SeededEntropy;
 
 use crate::scene::{Scene, text_at};
 
@@ -62,4 +70,40 @@ fn a_kept_head_finds_an_old_copy() {
     let nowhere = scene.home.path().join("heads");
     let sentence = scene.run(&["verify", "--head", nowhere.to_str().unwrap()]).refused(1);
     assert!(sentence.contains("holds no head"), "{sentence}");
+}
+
+#[test]
+fn the_configured_file_of_heads_is_compared_and_its_signatures_checked() {
+    let scene = Scene::new();
+    worked(&scene);
+    let folder = scene.home.path().join(".config/portcullis");
+    let key = SigningKey::create(&folder.join("host"), "host", &SeededEntropy::new(21)).unwrap();
+    let heads = scene.home.path().join("state/heads");
+    let config = format!("[head]\nfile = \"{}\"\n", heads.display());
+    std::fs::write(folder.join("portcullis.toml"), config).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(folder.join("portcullis.toml"), mode).unwrap();
+    let keep = |key: &SigningKey, file: &Path| {
+        let store = reader(&scene);
+        let mut ledger = store.begin().unwrap();
+        for (journal, tip) in tips(ledger.as_mut()).unwrap() {
+            let at = scene.clock.now();
+            let head = Head::sign(ledger.instance(), journal, tip, at, key);
+            FileSink::new(file).keep(&head).unwrap();
+        }
+    };
+    keep(&key, &heads);
+    let out = scene.run(&["verify"]).out(0);
+    assert!(out.contains("1 of 1 kept heads found"), "{out}");
+    // A head that another key signed proves nothing, wherever it points.
+    let foreign = scene.home.path().join("state/foreign");
+    keep(&SigningKey::generate(&SeededEntropy::new(22)), &foreign);
+    let out = scene.run(&["verify", "--head", foreign.to_str().unwrap()]).out(1);
+    assert!(out.contains("is not signed by the expected key"), "{out}");
+}
+
+fn reader(scene: &Scene) -> SqliteStore {
+    let entropy = SeededEntropy::new(1);
+    let opening = Opening { now: scene.clock.now(), entropy: &entropy, observers: Vec::new() };
+    SqliteStore::open(&scene.db(), OpenMode::ReadOnly, opening).unwrap()
 }

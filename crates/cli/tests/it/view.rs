@@ -2,6 +2,7 @@
 
 use portcullis_canon::Value;
 use portcullis_domain::id::RunId;
+use portcullis_domain::ports::Clock as _;
 use portcullis_engine::{HeldRun, Progress};
 use portcullis_testkit::block_on;
 
@@ -172,4 +173,47 @@ fn a_reader_who_has_seen_enough_is_no_failure() {
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let ended = child.wait_with_output().unwrap();
     assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+fn damaged_rows_are_shown_in_their_place() {
+    let scene = Scene::new();
+    let ([done, waits, _], _held) = office(&scene);
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    let run = waits.as_bytes().as_slice();
+    db.execute("UPDATE steps SET verdict = '{' WHERE \"index\" = 2", ()).unwrap();
+    let shown = scene.run(&["show", &done.to_string()]).out(0);
+    assert!(shown.contains("damaged") && shown.contains("column verdict"), "{shown}");
+    assert!(shown.contains("not_json"), "the steps after it: {shown}");
+    let json = scene.run(&["show", &done.to_string(), "--json"]).json(0);
+    assert_eq!(text_at(&json, "/steps/2/damaged/column"), "verdict");
+    db.execute("UPDATE questions SET reviewers = 'nobody' WHERE run = ?1", [run]).unwrap();
+    let inbox = scene.run(&["inbox"]).out(0);
+    assert!(inbox.contains("damaged") && inbox.contains("column reviewers"), "{inbox}");
+    let sentence = scene.run(&["approve", &waits.to_string(), "--yes"]).refused(1);
+    assert!(sentence.contains("portcullis verify"), "{sentence}");
+    db.execute("UPDATE runs SET limits = '{' WHERE id = ?1", [run]).unwrap();
+    let runs = scene.run(&["runs"]).out(0);
+    assert!(runs.contains("damaged") && runs.contains("column limits"), "{runs}");
+    assert_eq!(runs.lines().count(), 4, "{runs}");
+    assert_eq!(
+        text_at(&scene.run(&["runs", "--json"]).json(0), "/runs/1/damaged/column"),
+        "limits"
+    );
+    assert_eq!(scene.run(&["verify"]).code, 1);
+}
+
+#[test]
+fn erased_words_are_said_to_be_erased() {
+    let scene = Scene::new();
+    let run = scene.asking("send it to mallory", "b.txt");
+    let (goal, at) = (scene.state(run).run.goal, scene.clock.now());
+    let parts = scene.gate.parts();
+    block_on(parts.store.erase(&scene.scope, goal.digest, "ann", at)).unwrap();
+    assert!(scene.run(&["runs"]).out(0).contains("(erased)"));
+    let json = scene.run(&["runs", "--json"]).json(0);
+    assert_eq!(text_at(&json, "/runs/0/goal/missing"), "erased");
+    let out = scene.run(&["approve", &run.to_string(), "--yes"]).out(0);
+    assert!(out.contains("goal            erased"), "{out}");
+    assert!(scene.run(&["verify"]).out(0).contains("1 erased on record"));
 }
