@@ -23,6 +23,12 @@ pub(crate) fn largest(files: &[SourceFile], count: usize) -> Vec<Function> {
             let Some(name) = function_name(line) else { continue };
             let indent = line.len() - line.trim_start().len();
             let closing = " ".repeat(indent) + "}";
+            // A declaration in a trait ends its signature without a body.
+            let signature_end =
+                lines.iter().skip(at).find(|(_, line)| line.ends_with(['{', ';', '}']));
+            if signature_end.is_none_or(|(_, line)| line.ends_with(';')) {
+                continue;
+            }
             let mut after = lines.iter().skip(at);
             let on_one_line = line.ends_with('}');
             let Some((end, _)) = after.find(|(_, line)| *line == closing || on_one_line) else {
@@ -47,8 +53,7 @@ fn function_name(line: &str) -> Option<&str> {
             || word.starts_with("pub(")
             || word == "\"C\""
     });
-    // A declaration in a trait has no body.
-    if !only_qualifiers || line.trim_end().ends_with(';') {
+    if !only_qualifiers {
         return None;
     }
     let end = after.find(|character: char| !(character.is_alphanumeric() || character == '_'))?;
@@ -63,7 +68,7 @@ mod tests {
     #[test]
     fn functions_are_measured_and_sorted() {
         let text = "//! X.\nfn short() {}\nimpl A {\n    pub(crate) fn long(\n        &self,\n    ) {\n        a();\n    }\n}\n\
-                    trait T {\n    fn declared();\n}\nfn middle() {\n    b();\n}\n";
+                    trait T {\n    fn declared();\n    fn spread(\n        &self,\n    ) -> u8;\n    fn third() {\n    }\n}\nfn middle() {\n    b();\n}\n";
         let found = largest(&[file("src/a.rs", text)], 2);
         let sizes: Vec<(usize, &str)> =
             found.iter().map(|found| (found.lines, found.name.as_str())).collect();

@@ -19,9 +19,9 @@
 
 mod allow;
 mod error;
-mod helper;
 mod landlock;
 mod program;
+mod reexec;
 mod running;
 mod seccomp;
 mod spawn;
@@ -29,7 +29,7 @@ mod spec;
 mod wire;
 
 pub use error::{SpawnError, Stage};
-pub use helper::run_if_child;
+pub use reexec::run_if_child;
 pub use running::AgentChild;
 pub use spawn::spawn;
 pub use spec::{AgentSpec, Confinement, DEFAULT_PATH, Network};

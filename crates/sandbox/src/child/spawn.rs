@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
-use super::helper::ARGUMENT;
+use super::reexec::ARGUMENT;
 use super::running::AgentChild;
 use super::wire::{Orders, Report, send_stdin};
 use super::{AgentSpec, Confinement, SpawnError, Stage, allow, program};
