@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, PublicFileError, SigningKey};
+use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, SigningKey};
 use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
@@ -33,7 +33,20 @@ impl<T: Store + Ledgers> Database for T {}
 
 /// The database to read. Nothing is created, upgraded or changed.
 pub(crate) fn reader(globals: &Globals) -> Result<Arc<dyn Database>, Failure> {
+    there(globals)?;
     Ok(Arc::new(SqliteStore::open(&globals.db, OpenMode::ReadOnly, opening(Vec::new()))?))
+}
+
+/// Says what to do where nothing was ever made, before anything else is found wrong with the place.
+fn there(globals: &Globals) -> Result<(), Failure> {
+    match globals.db.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let sentence = format!("there is no database at `{}`", globals.db.display());
+            Err(Failure::new(Code::NoDatabase, sentence)
+                .hint("check the path, or begin with `portcullis run` or `portcullis init`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes the database when it is missing, and brings an old one up to date.
@@ -58,6 +71,7 @@ fn writer(
 pub(crate) fn operator_parts(globals: &Globals) -> Result<Parts, Failure> {
     let config = config::load(globals)?;
     let keys = ring(&config, &globals.place)?;
+    there(globals)?;
     let store = writer(globals, OpenMode::Existing, Vec::new())?;
     parts(store, &config, keys, Tools::register(Vec::new())?)
 }
@@ -137,9 +151,7 @@ fn ring(config: &Config, place: &Place) -> Result<Keyring, Failure> {
         return Ok(Keyring::new(config.reviewers.iter().cloned())?);
     }
     match Keyring::load_dir(&place.keys) {
-        Err(KeyringError::File(PublicFileError::File(FileError::Missing { .. }))) => {
-            Ok(Keyring::default())
-        }
+        Err(KeyringError::Folder(FileError::Missing { .. })) => Ok(Keyring::default()),
         loaded => Ok(loaded?),
     }
 }
@@ -168,25 +180,22 @@ fn reviewers(globals: &Globals, config: &Config) -> Result<(Keyring, Vec<String>
 
 /// The key that signs this person's answers. Only `approve`, `reject` and `answer` ask for it.
 ///
-/// One that was named has to exist. Without a name it is the user's own, made when nobody is configured.
+/// It is the one that was named, else the user's own. It is made only where nobody can answer yet: a mistyped
+/// name or another user's shell makes no second reviewer.
 pub(crate) fn reviewer_key(globals: &Globals) -> Result<SigningKey, Failure> {
-    let missing = |name: &str| {
-        Failure::new(
-            Code::NoKey,
-            format!("there is no key `{name}` in `{}`", globals.place.keys.display()),
-        )
-        .hint(format!("make it with `portcullis key new {name}`, or name another with --key"))
-    };
-    let open = |name: &str| match SigningKey::open(&globals.place.keys.join(format!("{name}.key")))
-    {
-        Err(KeyFileError::File(FileError::Missing { .. })) => Err(missing(name)),
-        opened => Ok(opened?),
-    };
-    match &globals.key {
-        Some(name) => open(name),
-        None if !config::load(globals)?.reviewers.is_empty() => open(&globals.user),
-        None => Ok(SigningKey::open_or_create(&globals.place.keys, &globals.user, &OsEntropy)?),
+    let name = globals.key.as_deref().unwrap_or(&globals.user);
+    let keys = &globals.place.keys;
+    match SigningKey::open(&keys.join(format!("{name}.key"))) {
+        Err(KeyFileError::File(FileError::Missing { .. })) => {}
+        opened => return Ok(opened?),
     }
+    if globals.key.is_none() && keyring(globals)?.entries().next().is_none() {
+        return Ok(SigningKey::open_or_create(keys, name, &OsEntropy)?);
+    }
+    Err(Failure::new(Code::NoKey, format!("there is no key `{name}` in `{}`", keys.display()))
+        .hint(
+            "name one of `portcullis key list` with --key, or make one with `portcullis key new`",
+        ))
 }
 
 /// Starts the agent of a run, out of reach of everything that governs it.

@@ -4,6 +4,7 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 
@@ -30,6 +31,9 @@ mod words;
 use args::{Cli, Command, Globals};
 use exit::Exit;
 use failure::{Code, Failure};
+
+/// How long the end of the process waits for the database to be closed.
+const CLOSING: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     // Started again by the gate: this process gives up its rights and becomes the agent's program.
@@ -61,8 +65,9 @@ fn begin(cli: Cli) -> Result<Exit, Failure> {
         Failure::new(Code::Io, format!("the runtime cannot start: {}", error.kind()))
     })?;
     let ended = runtime.block_on(perform(cli.command, &globals));
-    // A call that outlived its deadline may still have a thread; its outcome is recorded as unknown.
-    runtime.shutdown_background();
+    // Tasks let the database go, so that it is closed in order. A call that outlived its deadline may still
+    // have a thread; it is not waited for long, and its outcome is recorded as unknown.
+    runtime.shutdown_timeout(CLOSING);
     ended
 }
 

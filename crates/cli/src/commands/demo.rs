@@ -257,7 +257,8 @@ impl Stage {
         let set = self
             .surroundings()
             .map(|(name, value)| format!("{name}={}", quote(&value.to_string_lossy())));
-        Ok(format!("{} {} {rest}", set.join(" "), quote(&own.to_string_lossy())))
+        let (own, user) = (quote(&own.to_string_lossy()), &self.globals.user);
+        Ok(format!("{} {own} --key {user} {rest}", set.join(" ")))
     }
 
     /// Runs this program again, as another person would; true when it exits with 0.
@@ -269,6 +270,7 @@ impl Stage {
         )]
         let mut command = std::process::Command::new(&own);
         command
+            .args(["--key", &self.globals.user])
             .args(args)
             .envs(self.surroundings())
             .env_remove("PORTCULLIS_DB")
@@ -296,7 +298,7 @@ fn outcome(step: &Step) -> String {
         }
         (None, Some(why), _) => format!("The gate refuses it before any rule is asked ({why})."),
         (Some("allow"), None, Some(_)) => "The rules allow it: it was done.".to_owned(),
-        _ => "It is recorded.".to_owned(),
+        _ => "The record says so, and the run has ended.".to_owned(),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use portcullis::system::OsEntropy;
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{
-    KeyEntry, KeyFileError, Keyring, KeyringError, PublicFileError, SigningKey,
-};
+use portcullis_audit::keys::{KeyEntry, KeyFileError, Keyring, KeyringError, SigningKey};
 use portcullis_canon::{Object, Value};
 
 use crate::args::{Globals, is_key_name};
@@ -78,9 +76,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
 
 fn of_folder(name: &str, globals: &Globals) -> Result<KeyEntry, Failure> {
     let ring = match Keyring::load_dir(&globals.place.keys) {
-        Err(KeyringError::File(PublicFileError::File(FileError::Missing { .. }))) => {
-            Keyring::default()
-        }
+        Err(KeyringError::Folder(FileError::Missing { .. })) => Keyring::default(),
         loaded => loaded?,
     };
     let found = ring.entries().map(|(_, entry)| entry).find(|entry| entry.person == name).cloned();

@@ -1,1 +1,21 @@
 //! The whole command, as a process.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, and start the command"
+)]
+
+mod bad_input;
+mod confined;
+mod crash;
+mod decide;
+mod home;
+mod launching;
+mod scene;
+mod setup;
+mod verify;
+mod view;

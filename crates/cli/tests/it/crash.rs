@@ -1,0 +1,149 @@
+//! `run` killed at any moment and taken up again: no change twice, nothing lost.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use portcullis_canon::Value;
+
+use crate::home::{Home, example, has_python, text};
+
+/// How many processes are killed.
+const KILLS: u32 = 20;
+
+/// Files of one folder.
+const FILES: usize = 12;
+
+/// Every file beneath `root`, by its content, which is its first name.
+fn found(root: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let place = path.strip_prefix(root).unwrap().display().to_string();
+                found.entry(fs::read_to_string(&path).unwrap()).or_default().push(place);
+            }
+        }
+    }
+    found
+}
+
+/// Starts a command and kills it after `delay` unless it ended; `Some` when it ended by itself.
+fn kill_after(mut command: Command, delay: Duration) -> Option<i32> {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(delay);
+    if let Some(status) = child.try_wait().unwrap() {
+        return status.code();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// Answers a question about a call whose outcome is unknown by looking at the folder.
+fn settle(home: &Home, run: &str) {
+    let inbox = home.run(&["inbox", "--json"]).json(0);
+    let [question] = inbox.get("questions").unwrap().as_array().unwrap() else {
+        panic!("{inbox:?}")
+    };
+    assert_eq!(text(question, "kind"), "unknown_outcome");
+    let card = question.get("card").unwrap();
+    let argument = |name: &str| card.pointer(&format!("/arguments/{name}")).and_then(Value::as_str);
+    let target = argument("to").or_else(|| argument("path")).unwrap();
+    let happened = home.path("files").join(target).exists();
+    let answer = if happened { "happened" } else { "did-not-happen" };
+    home.run(&["answer", run, answer, "--yes"]).exits(0);
+}
+
+/// How often each step was started, from the record.
+fn starts(home: &Home) -> BTreeMap<String, u32> {
+    let mut starts = BTreeMap::new();
+    let mut after = 0_u64;
+    loop {
+        let from = after.to_string();
+        let listed =
+            home.run(&["events", "--all", "--json", "--after", &from, "--limit", "500"]).exits(0);
+        for line in listed.out.lines() {
+            let event =
+                portcullis_canon::parse(line.as_bytes(), &portcullis_canon::Limits::ENVELOPE)
+                    .unwrap();
+            after = event.get("seq").and_then(Value::as_u64).unwrap();
+            if text(&event, "type") == "step.started" {
+                *starts.entry(text(&event, "step")).or_default() += 1;
+            }
+        }
+        if listed.out.lines().count() < 500 {
+            return starts;
+        }
+    }
+}
+
+#[test]
+fn killed_at_any_moment_no_change_is_made_twice() {
+    if !has_python() {
+        return;
+    }
+    let agent = format!("exec:python3 {}", example("agents/tidy.py"));
+    let (mut kills, mut unknown, mut round) = (0_u32, 0_u32, 0_u64);
+    // Delays that spread over the life of a run; the same in every execution.
+    let mut delay = 0_u64;
+    let mut next = || {
+        delay = (delay * 73 + 41) % 397;
+        Duration::from_millis(10 + delay)
+    };
+    while kills < KILLS {
+        round += 1;
+        assert!(round <= 40, "only {kills} kills in {round} rounds");
+        let home = Home::new();
+        for number in 0..FILES {
+            let ending = ["txt", "png", "csv"][number % 3];
+            home.write(&format!("files/f{number}.{ending}"), format!("f{number}.{ending}"));
+        }
+        let files = home.path("files").display().to_string();
+        let flags = ["--agent", &agent, "--files", &files];
+        let begin: Vec<&str> =
+            ["run", "--max-steps", "500"].into_iter().chain(flags).chain(["tidy"]).collect();
+        let mut ended = kill_after(home.command(&begin), next());
+        kills += u32::from(ended.is_none());
+        let runs = if home.db().exists() { home.run(&["runs", "--json"]) } else { continue };
+        // A database may be there without its tables yet; then nothing was begun.
+        let begun = runs.code == Some(0) && runs.out.contains("run_");
+        if !begun {
+            assert_eq!(found(&home.path("files")).len(), FILES);
+            continue;
+        }
+        let run = home.only_run();
+        let go_on: Vec<&str> = ["resume", &run].into_iter().chain(flags).collect();
+        while ended != Some(0) {
+            ended = kill_after(
+                home.command(&go_on),
+                if kills < KILLS { next() } else { Duration::from_secs(20) },
+            );
+            kills += u32::from(ended.is_none());
+            match ended {
+                None | Some(0) => {}
+                Some(3) => {
+                    unknown += 1;
+                    settle(&home, &run);
+                }
+                other => panic!("exit {other:?}: {:#?}", home.run(&["show", &run])),
+            }
+        }
+        let places = found(&home.path("files"));
+        assert_eq!(places.len(), FILES, "{places:?}");
+        for (name, places) in &places {
+            assert_eq!(places.len(), 1, "{name} is at {places:?}");
+            assert!(places[0].contains('/'), "{name} was put away: {places:?}");
+        }
+        let starts = starts(&home);
+        assert!(starts.len() >= FILES && starts.values().all(|times| *times == 1), "{starts:?}");
+        home.run(&["verify"]).exits(0);
+    }
+    println!("{kills} kills in {round} rounds, {unknown} outcomes unknown");
+}

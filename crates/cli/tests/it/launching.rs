@@ -1,0 +1,269 @@
+//! `run` and `resume`: exit codes, what is told, waiting and going on, signals, two processes on one run.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Stdio};
+
+use portcullis_canon::Value;
+
+use crate::home::{Ended, Home, example, has_python, text};
+
+const LIST: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"path":"."}}"#;
+const CREATE: &str = r#"{"kind":"tool_call","tool":"files.create","arguments":{"path":"new.txt","content":"hello"}}"#;
+const DONE: &str = r#"{"kind":"complete","result":{"ok":true}}"#;
+
+fn script(lines: &[&str]) -> String {
+    lines.join("\n")
+}
+
+#[test]
+fn a_run_that_completes_exits_0_and_says_where_to_look() {
+    let home = Home::new();
+    let ended = home.scripted(&script(&[LIST, CREATE, DONE]), &[]).exits(0);
+    assert!(ended.out.contains("completed (goal_completed)"), "{ended:#?}");
+    assert!(ended.out.contains(r#"result  {"ok":true}"#), "{ended:#?}");
+    assert!(ended.out.contains(&format!("portcullis show {}", home.only_run())), "{ended:#?}");
+    assert!(ended.err.contains("step 1: files.create allowed"), "{ended:#?}");
+    assert_eq!(fs::read_to_string(home.path("files/new.txt")).unwrap(), "hello");
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn a_run_that_fails_or_is_refused_exits_1() {
+    let home = Home::new();
+    let fail = r#"{"kind":"fail","message":"I cannot"}"#;
+    let ended = home.scripted(fail, &[]).exits(1);
+    assert!(ended.out.contains("failed (goal_failed)"), "{ended:#?}");
+    assert!(ended.out.contains("note    I cannot"), "{ended:#?}");
+    let ended = home.scripted(LIST, &[]).exits(1);
+    assert!(ended.out.contains("agent_exited"), "{ended:#?}");
+    let two = script(&[LIST, CREATE, DONE]);
+    let ended = home.scripted(&two, &["--max-steps", "1", "--quiet"]).exits(1);
+    assert!(ended.out.contains("limit_steps") && ended.err.is_empty(), "{ended:#?}");
+    assert!(!home.path("files/new.txt").exists());
+}
+
+#[test]
+fn json_is_one_object_with_the_next_commands() {
+    let home = Home::new();
+    let asking = home.asking();
+    let waiting = home.scripted(&script(&[CREATE, DONE]), &["-c", &asking, "--json"]);
+    assert_eq!(waiting.err, "");
+    let waiting = waiting.json(3);
+    assert_eq!(text(&waiting, "status"), "waiting");
+    let next = waiting.get("next").unwrap().as_array().unwrap();
+    let question = text(&waiting, "question");
+    assert!(next[1].as_str().unwrap().ends_with(&format!("approve {question}")), "{next:?}");
+    let run = text(&waiting, "run");
+    home.run(&["approve", &question, "--yes"]).exits(0);
+    let done = home.run(&["resume", &run, "--json"]).json(0);
+    assert_eq!(
+        (text(&done, "status"), text(&done, "reason")),
+        ("completed".into(), "goal_completed".into())
+    );
+    assert_eq!(text(&done, "result"), r#"{"ok":true}"#);
+}
+
+#[test]
+fn waiting_is_exit_3_until_a_person_answers() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    let again = home.run(&["resume", &run]).exits(3);
+    assert!(again.out.contains("a person has to answer q_"), "{again:#?}");
+    assert!(!home.path("files/new.txt").exists());
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    assert!(!home.path("files/new.txt").exists(), "a yes alone changes nothing");
+    // A beginning of the id is enough, and the agent, the folder and the rules are remembered.
+    home.run(&["resume", &run[..16]]).exits(0);
+    assert_eq!(fs::read_to_string(home.path("files/new.txt")).unwrap(), "hello");
+    let ended = home.run(&["resume", &run]).exits(0);
+    assert!(ended.out.contains("completed (goal_completed)"), "{ended:#?}");
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn the_rules_that_a_run_began_with_hold_when_it_goes_on() {
+    let home = Home::new();
+    let asking = home.asking();
+    let other = CREATE.replace("new.txt", "other.txt");
+    home.scripted(&script(&[CREATE, &other, DONE]), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    // Without the memory of -c the second change would simply be allowed.
+    home.run(&["resume", &run]).exits(3);
+    assert!(home.path("files/new.txt").exists() && !home.path("files/other.txt").exists());
+    // Without any memory nothing is guessed.
+    fs::remove_file(home.path("state/portcullis/launch").join(format!("{run}.json"))).unwrap();
+    home.run(&["resume", &run]).refuses(1, "E9006", &["--agent", "--files", "-c"]);
+}
+
+#[test]
+fn resume_all_goes_on_with_each_and_reports_the_worst() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &asking]).exits(3);
+    let first = home.only_run();
+    let other = CREATE.replace("new.txt", "other.txt");
+    let agent =
+        format!("scripted:{}", home.write("second.jsonl", script(&[&other, DONE])).display());
+    let files = home.path("files").display().to_string();
+    home.run(&["run", "-c", &asking, "--agent", &agent, "--files", &files, "again"]).exits(3);
+    home.run(&["approve", &first, "--yes"]).exits(0);
+    home.run(&["resume", "--all", "-q"]).exits(3);
+    assert!(home.path("files/new.txt").exists() && !home.path("files/other.txt").exists());
+}
+
+#[test]
+fn an_external_program_tidies_a_folder_with_a_persons_leave() {
+    if !has_python() {
+        return;
+    }
+    let home = Home::new();
+    for name in ["a.txt", "b.png", "c.csv"] {
+        home.write(&format!("files/{name}"), name);
+    }
+    let (rules, script) = (example("ask-local.toml"), example("agents/tidy.py"));
+    let (agent, files) =
+        (format!("exec:python3 {script}"), home.path("files").display().to_string());
+    let started =
+        home.run(&["run", "-c", &rules, "--agent", &agent, "--files", &files, "tidy this folder"]);
+    started.exits(3);
+    let run = home.only_run();
+    let mut answered = 0;
+    loop {
+        home.run(&["approve", &run, "--yes"]).exits(0);
+        answered += 1;
+        match home.run(&["resume", &run]).code {
+            Some(3) => {}
+            Some(0) => break,
+            other => panic!("exit {other:?} after {answered} answers"),
+        }
+    }
+    assert_eq!(answered, 6, "three folders and three moves");
+    for (path, content) in
+        [("notes/a.txt", "a.txt"), ("images/b.png", "b.png"), ("tables/c.csv", "c.csv")]
+    {
+        assert_eq!(fs::read_to_string(home.path("files").join(path)).unwrap(), content);
+    }
+    assert_eq!(fs::read_dir(home.path("files")).unwrap().count(), 3, "each file is there once");
+    home.run(&["verify"]).exits(0);
+    let scratch: Vec<_> = fs::read_dir(std::env::temp_dir()).unwrap().flatten().collect();
+    assert!(!scratch.is_empty());
+}
+
+/// A shell agent that answers the hello and then nothing more.
+fn silent(home: &Home) -> String {
+    let hello =
+        "read -r hello; echo '{\"type\":\"hello\",\"version\":1}'; while read -r x; do :; done\n";
+    format!("exec:/bin/sh {}", home.write("agent/silent.sh", hello).display())
+}
+
+/// Starts a run of a silent agent and waits until it is under way.
+fn under_way(home: &Home) -> Child {
+    let (agent, files) = (silent(home), home.path("files").display().to_string());
+    let mut child = home
+        .command(&["run", "--agent", &agent, "--files", &files, "wait"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap());
+    let begun = lines.lines().map_while(Result::ok).any(|line| line.ends_with(" begins"));
+    assert!(begun);
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let signal = match name {
+        "INT" => rustix::process::Signal::INT,
+        _ => rustix::process::Signal::TERM,
+    };
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_signal_stops_at_the_next_record_and_leaves_the_run_free() {
+    for name in ["INT", "TERM"] {
+        let home = Home::new();
+        let child = under_way(&home);
+        signal(&child, name);
+        let ended = Ended::of(&child.wait_with_output().unwrap()).exits(130);
+        assert!(ended.out.contains("stopped: it can be taken up again"), "{name} {ended:#?}");
+        let run = home.only_run();
+        let script = home.write("end.jsonl", DONE);
+        let agent = format!("scripted:{}", script.display());
+        // At once: the lease was released.
+        home.run(&["resume", &run, "--agent", &agent]).exits(0);
+    }
+}
+
+#[test]
+fn one_run_is_driven_by_one_process() {
+    let home = Home::new();
+    let child = under_way(&home);
+    let run = home.only_run();
+    home.run(&["resume", &run, "-q"]).refuses(1, "E5002", &["another driver holds this run"]);
+    signal(&child, "TERM");
+    Ended::of(&child.wait_with_output().unwrap()).exits(130);
+}
+
+#[test]
+fn a_head_is_kept_after_each_run_and_an_old_copy_put_back_is_noticed() {
+    let home = Home::new();
+    let heads = home.path("elsewhere");
+    fs::create_dir(&heads).unwrap();
+    let config = format!("[head]\nfile = '{}'\n", heads.join("heads").display());
+    let config = home.write("heads.toml", config).display().to_string();
+    home.scripted(&script(&[LIST, DONE]), &["-c", &config]).exits(0);
+    home.sql("");
+    let copy = fs::read(home.db()).unwrap();
+    let kept = fs::read_to_string(heads.join("heads")).unwrap();
+    home.scripted(&script(&[LIST, DONE]), &["-c", &config]).exits(0);
+    assert_ne!(fs::read_to_string(heads.join("heads")).unwrap(), kept, "the head moved on");
+
+    home.sql("");
+    fs::write(home.db(), &copy).unwrap();
+    let again = home.scripted(&script(&[LIST, DONE]), &["-c", &config, "-q"]);
+    again.refuses(1, "E4002", &["does not reach event", "an old copy was put back"]);
+    // The control: without the head nothing speaks against the copy.
+    home.scripted(&script(&[LIST, DONE]), &[]).exits(0);
+}
+
+#[test]
+fn a_head_of_another_key_or_another_database_proves_nothing() {
+    let home = Home::new();
+    let heads = home.path("elsewhere/heads");
+    fs::create_dir(home.path("elsewhere")).unwrap();
+    let config = home.write("heads.toml", format!("[head]\nfile = '{}'\n", heads.display()));
+    let config = config.display().to_string();
+    home.scripted(&script(&[LIST, DONE]), &["-c", &config]).exits(0);
+    let other = home.path("other.db").display().to_string();
+    home.scripted(DONE, &["-c", &config, "-q", "--db", &other]).refuses(
+        1,
+        "E4002",
+        &["another database"],
+    );
+    for half in ["host.key", "host.pub"] {
+        fs::remove_file(home.path("config/portcullis/host").join(half)).unwrap();
+    }
+    home.scripted(DONE, &["-c", &config, "-q"]).refuses(1, "E4003", &["proves nothing"]);
+}
+
+#[test]
+fn the_record_says_which_agent_and_whether_it_was_confined() {
+    let home = Home::new();
+    let hello = "read -r h; echo '{\"type\":\"hello\",\"version\":1}'; read -r v; echo '{\"request\":0,\"kind\":\"complete\",\"result\":1}'; read -r e\n";
+    let agent = format!("exec:/bin/sh {}", home.write("agent/done.sh", hello).display());
+    home.run(&["run", "--agent", &agent, "one"]).exits(0);
+    let ended = home.run(&["run", "--agent", &agent, "--unconfined-agent", "two"]).exits(0);
+    assert!(ended.err.contains("without confinement"), "{ended:#?}");
+    let runs = home.run(&["runs", "--json"]).json(0);
+    let shown: Vec<_> = runs.get("runs").unwrap().as_array().unwrap().iter().collect();
+    let unconfined: Vec<_> =
+        shown.iter().map(|run| run.get("unconfined_agent").and_then(Value::as_bool)).collect();
+    assert_eq!(unconfined, [Some(true), Some(false)], "newest first");
+    assert!(shown.iter().all(|run| text(run, "agent") == agent));
+}
