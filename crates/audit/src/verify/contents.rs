@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use portcullis_canon::{Digest, Kind};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{Body, Event};
-use portcullis_domain::id::JournalId;
-use portcullis_domain::ports::{StoreError, StoredContent};
+use portcullis_domain::ports::{StoreError, StoredContent, StoredEvent};
 use portcullis_domain::stream::{Link, Stream, StreamKind};
 
 use super::report::{Break, Place};
-use super::stored::Read;
 use super::{MAX_SPECS, PAGE, Stop, VerifyError, Walk};
 
 /// The most contents whose erasure is looked for in one walk of the installation's stream.
@@ -91,11 +89,8 @@ impl Walk<'_> {
         };
         let earlier = first.journal != link.journal.as_bytes()
             || u64::try_from(first.journal_seq).is_ok_and(|seq| seq < link.journal_seq);
-        let body = u32::try_from(first.version)
-            .ok()
-            .and_then(|version| Body::read(&first.kind, version, &first.payload).ok());
-        let names =
-            body.is_some_and(|body| body.contents().iter().any(|named| named.digest == content));
+        let names = body(first)
+            .is_some_and(|body| body.contents().iter().any(|named| named.digest == content));
         Ok(earlier && names)
     }
 
@@ -116,14 +111,8 @@ impl Walk<'_> {
             }
             after = last.stream_seq;
             for stored in &page {
-                let Ok(journal) = stored.journal.as_slice().try_into() else { continue };
-                let journal = JournalId::from_bytes(journal);
-                let read = Read::of(stored, self.report.instance, journal);
-                // A record that is not what its hash says excuses nothing.
-                let event = read
-                    .and_then(|read| read.check_hash().map(|()| read))
-                    .and_then(|read| read.event(&stored.payload));
-                if let Ok(Event { body: Body::ContentErased(erased), .. }) = event
+                // Its chain is checked where the stream is walked.
+                if let Some(Body::ContentErased(erased)) = body(stored)
                     && missing.remove(&erased.content).is_some()
                 {
                     self.report.erased += 1;
@@ -154,6 +143,11 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+fn body(stored: &StoredEvent) -> Option<Body> {
+    let version = u32::try_from(stored.version).ok()?;
+    Body::read(&stored.kind, version, &stored.payload).ok()
 }
 
 fn owner(stored: &StoredContent) -> Option<(Stream, u64)> {

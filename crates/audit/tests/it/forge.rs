@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_canon::Digest;
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, StepId};
@@ -25,6 +24,16 @@ pub(crate) fn rewrite(
     instance: InstanceId,
     edit: impl Fn(usize, &mut StoredEvent, &mut Body) -> bool,
 ) {
+    rewrite_links(store, instance, edit, |_| ());
+}
+
+/// As [`rewrite`], with each link as `lie` leaves it before it is hashed.
+pub(crate) fn rewrite_links(
+    store: &MemoryStore,
+    instance: InstanceId,
+    edit: impl Fn(usize, &mut StoredEvent, &mut Body) -> bool,
+    lie: impl Fn(&mut Link),
+) {
     let old = store.tamper(|raw| raw.clone()).unwrap();
     let mut new = Raw { contents: old.contents, specs: old.specs, ..Raw::default() };
     new.rows = old.rows.into_keys().map(|table| (table, Vec::new())).collect();
@@ -41,7 +50,7 @@ pub(crate) fn rewrite(
             id: stored.stream_id.as_slice().try_into().unwrap(),
         };
         let tip = streams.entry(stream).or_insert(Tip::START);
-        let event = chain(instance, &mut stored, body, stream, (journal, *tip));
+        let event = chain(instance, &mut stored, body, stream, (journal, *tip), &lie);
         *tip = Tip { seq: event.link.stream_seq, hash: event.hash };
         journal = Tip { seq: event.link.journal_seq, hash: event.hash };
         tables.fold(&event);
@@ -59,13 +68,10 @@ fn chain(
     body: Body,
     stream: Stream,
     (journal, tip): (Tip, Tip),
+    lie: impl Fn(&mut Link),
 ) -> Event {
     stored.payload = body.payload().unwrap();
-    stored.journal_seq = i64::try_from(journal.seq + 1).unwrap();
-    stored.journal_prev = journal.hash.as_bytes().to_vec();
-    stored.stream_seq = i64::try_from(tip.seq + 1).unwrap();
-    stored.stream_prev = tip.hash.as_bytes().to_vec();
-    let link = Link {
+    let mut link = Link {
         instance,
         journal: JournalId::from_bytes(stored.journal.as_slice().try_into().unwrap()),
         journal_seq: journal.seq + 1,
@@ -80,7 +86,13 @@ fn chain(
         version: u32::try_from(stored.version).unwrap(),
         payload: payload_digest(&stored.payload),
     };
-    let hash: Digest = link.hash();
+    lie(&mut link);
+    stored.journal_seq = i64::try_from(link.journal_seq).unwrap();
+    stored.journal_prev = link.journal_prev.as_bytes().to_vec();
+    stored.tenant = link.tenant.as_str().to_owned();
+    stored.stream_seq = i64::try_from(link.stream_seq).unwrap();
+    stored.stream_prev = link.stream_prev.as_bytes().to_vec();
+    let hash = link.hash();
     stored.hash = hash.as_bytes().to_vec();
     Event { link, body, hash }
 }

@@ -10,9 +10,12 @@
 )]
 
 mod attacks;
+mod file;
 mod forge;
 mod intact;
 mod keys;
+mod lies;
+mod raw;
 mod scene;
 mod sink;
 mod tables;

@@ -1,0 +1,51 @@
+//! Attacks on a SQLite file: what lies beside its rows.
+
+use std::path::Path;
+
+use portcullis_audit::head::tips;
+use portcullis_audit::keys::SigningKey;
+use portcullis_audit::{Break, Head, HeadResult, Options, compare_head};
+use portcullis_domain::ports::{Ledgers as _, Store as _};
+
+use crate::raw::RawFile;
+use crate::scene::{Drawn, START, Scene};
+use crate::tables::Editable as _;
+
+fn played(path: &Path) -> (RawFile, Scene) {
+    let file = RawFile::create(path);
+    let mut scene = Scene::new(file.store.clone());
+    scene.play();
+    (file, scene)
+}
+
+fn head(file: &RawFile, key: &SigningKey) -> Head {
+    let (journal, tip) = tips(&mut *file.store.begin().unwrap()).unwrap()[0];
+    Head::sign(file.store.instance(), journal, tip, START, key)
+}
+
+#[test]
+fn a_backup_put_back_is_noticed_when_a_head_was_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, backup) = (folder.path().join("now.db"), folder.path().join("backup.db"));
+    let (file, mut scene) = played(&path);
+    file.execute(&format!("VACUUM INTO '{}'", backup.display()));
+    scene.more();
+    let key = SigningKey::generate(&Drawn::default());
+    let head = head(&file, &key);
+    let kept = std::slice::from_ref(&head);
+    let with_head = Options { heads: kept, ..Options::default() };
+    assert!(file.verify(with_head).intact, "control");
+    drop((scene, file));
+
+    std::fs::set_permissions(&backup, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for rest in ["now.db-wal", "now.db-shm"] {
+        let _gone_with_the_last_handle = std::fs::remove_file(folder.path().join(rest));
+    }
+    std::fs::rename(&backup, &path).unwrap();
+    let file = RawFile::create(&path);
+    assert!(file.verify(Options::default()).intact, "the backup is a good record");
+    let result = compare_head(&mut *file.store.begin().unwrap(), &head).unwrap();
+    assert_eq!(result, HeadResult::Cut);
+    let cut = Break::HeadCut { journal: head.journal, seq: head.seq };
+    assert_eq!(file.verify(with_head).breaks, [cut]);
+}

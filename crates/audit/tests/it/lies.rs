@@ -1,0 +1,195 @@
+//! Records that are chained and folded by the rules but for one thing: each is named for what it is, and nothing else is.
+
+use std::sync::Arc;
+
+use portcullis_audit::verify::Place;
+use portcullis_audit::{Break, Options, Report};
+use portcullis_canon::Digest;
+use portcullis_domain::event::Body;
+use portcullis_domain::id::JournalId;
+use portcullis_domain::ports::{Store as _, StoredEvent};
+use portcullis_domain::row::Cell;
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::stream::{Link, StreamKind};
+use portcullis_store::memory::MemoryStore;
+
+use crate::forge::rewrite_links;
+use crate::scene::{Drawn, START, Scene};
+use crate::tables::Editable as _;
+
+fn store() -> MemoryStore {
+    let store = MemoryStore::new(START, &Drawn::default());
+    Scene::new(Arc::new(store.clone())).play();
+    store
+}
+
+/// The report on a record whose links are as `lie` leaves them.
+fn lie(lie: impl Fn(&mut Link)) -> Report {
+    let store = store();
+    rewrite_links(&store, store.instance(), |_, _, _| true, lie);
+    store.verify(Options::default())
+}
+
+/// The report on a record whose events are as `edit` leaves them.
+fn edit(edit: impl Fn(&mut Body)) -> Report {
+    let store = store();
+    let edit = |_: usize, _: &mut StoredEvent, body: &mut Body| {
+        edit(body);
+        true
+    };
+    rewrite_links(&store, store.instance(), edit, |_| ());
+    store.verify(Options::default())
+}
+
+fn kinds(report: &Report) -> Vec<String> {
+    let kind = |found| match portcullis_canon::to_value(found).unwrap().get("kind") {
+        Some(kind) => kind.as_str().unwrap().to_owned(),
+        None => panic!("a break has a kind"),
+    };
+    report.breaks.iter().map(kind).collect()
+}
+
+#[test]
+fn the_record_without_a_lie_is_intact() {
+    assert_eq!(lie(|_| ()).breaks, []);
+    assert_eq!(edit(|_| ()).breaks, []);
+}
+
+#[test]
+fn a_place_left_out_of_the_journal() {
+    let report = lie(|link| link.journal_seq += u64::from(link.journal_seq == 9));
+    let [Break::JournalGap { expected: 9, found: 10, .. }] = report.breaks.as_slice() else {
+        panic!("{:?}", report.breaks)
+    };
+}
+
+#[test]
+fn an_event_that_follows_nothing_in_the_journal() {
+    let report = lie(|link| {
+        if link.journal_seq == 9 {
+            link.journal_prev = Digest::ZERO;
+        }
+    });
+    let [Break::JournalChain { at: Place { seq: 9, .. } }] = report.breaks.as_slice() else {
+        panic!("{:?}", report.breaks)
+    };
+}
+
+#[test]
+fn a_place_left_out_of_a_stream() {
+    let report = lie(|link| {
+        link.stream_seq +=
+            u64::from(link.stream.kind == StreamKind::System && link.stream_seq == 2);
+    });
+    let [Break::StreamGap { expected: 2, found: 3, .. }] = report.breaks.as_slice() else {
+        panic!("{:?}", report.breaks)
+    };
+}
+
+#[test]
+fn an_event_that_follows_nothing_in_its_stream() {
+    let report = lie(|link| {
+        if link.stream.kind == StreamKind::System {
+            link.stream_prev = Digest::ZERO;
+        }
+    });
+    assert_eq!(kinds(&report), ["stream_chain"]);
+}
+
+#[test]
+fn an_event_of_another_tenant_than_its_run() {
+    let report = lie(|link| {
+        if link.kind == "run.finished" {
+            link.tenant = Tenant::try_from("other".to_owned()).unwrap();
+        }
+    });
+    // Two runs end, and the contents that one end brought are not the other tenant's.
+    let mut found = kinds(&report);
+    found.sort_unstable();
+    let (content, tenant) = ("content_mismatch", "tenant_mismatch");
+    assert_eq!(found, [content, content, tenant, tenant]);
+}
+
+#[test]
+fn a_journal_that_opens_another_one() {
+    let report = edit(|body| {
+        if let Body::JournalOpened(opened) = body {
+            opened.journal = JournalId::from_bytes([9; 16]);
+        }
+    });
+    assert_eq!(kinds(&report), ["not_admitted"]);
+}
+
+#[test]
+fn a_content_that_is_shorter_than_the_event_says() {
+    let report = edit(|body| {
+        if let Body::RunCreated(created) = body {
+            created.salt.size += 1;
+        }
+    });
+    let size = |b: &Break| matches!(b, Break::ContentMismatch { part: "size", .. });
+    assert_eq!(report.breaks.iter().filter(|b| size(b)).count(), 2);
+    assert_eq!(report.breaks.len(), 2, "{:?}", report.breaks);
+}
+
+#[test]
+fn a_content_that_is_owned_by_another_event() {
+    let store = store();
+    let contents = store.table("contents");
+    let events = store.table("events");
+    let place = |table: &crate::tables::Table, row: &[Cell], names: [&str; 3]| {
+        names.map(|name| row[table.column(name)].clone())
+    };
+    let event = ["stream_kind", "stream_id", "stream_seq"];
+    let owner = ["owner_kind", "owner_id", "owner_seq"];
+    // The result that an answer brought and that the end of the step names again.
+    let names = |row: &[Cell], digest: &Cell| {
+        let (Cell::Text(kind), Cell::Blob(payload)) =
+            (&row[events.column("kind")], &row[events.column("payload")])
+        else {
+            panic!("text and bytes")
+        };
+        let body = Body::read(kind, 1, payload).unwrap();
+        body.contents().iter().any(|c| Cell::Blob(c.digest.as_bytes().to_vec()) == *digest)
+    };
+    let named = |digest: &Cell| {
+        events.rows.iter().filter(|row| names(row, digest)).cloned().collect::<Vec<_>>()
+    };
+    let twice = contents.rows.iter().position(|row| named(&row[0]).len() == 2).unwrap();
+    let naming = named(&contents.rows[twice][0]);
+    assert_eq!(
+        place(&contents, &contents.rows[twice], owner),
+        place(&events, &naming[0], event),
+        "the first that names it"
+    );
+    let stranger = &events.rows[0];
+    for (other, kinds_found) in [
+        // Owned by one that names it, and later: the totals still fit.
+        (&naming[1], vec!["content_mismatch"]),
+        // Owned by one that does not name it.
+        (stranger, vec!["content_mismatch", "content_mismatch", "row_extra"]),
+    ] {
+        let mut changed = contents.clone();
+        for (name, cell) in owner.into_iter().zip(place(&events, other, event)) {
+            changed.rows[twice][contents.column(name)] = cell;
+        }
+        store.write(&changed).unwrap();
+        let report = store.verify(Options::default());
+        assert_eq!(kinds(&report), kinds_found);
+        assert!(matches!(report.breaks[0], Break::ContentMismatch { part: "owner", .. }));
+    }
+}
+
+#[test]
+fn a_changed_event_is_named_once_and_as_such() {
+    let store = store();
+    let mut events = store.table("events");
+    let at = events.column("at");
+    // A released lease: its time stands in no row.
+    let kind = Cell::Text("lease.released".to_owned());
+    let row = events.rows.iter().position(|row| row[events.column("kind")] == kind).unwrap();
+    events.rows[row][at] = Cell::Int(1);
+    store.write(&events).unwrap();
+    let report = store.verify(Options::default());
+    assert_eq!(kinds(&report), ["hash_mismatch"]);
+}
