@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// A head that was kept elsewhere: a file of heads, or SEQ:HASH [default: the configured file]
     #[arg(long, value_name = "FILE|SEQ:HASH", value_parser = head_arg)]
     head: Option<HeadArg>,
+    /// Keep where the record ends now in this file, signed, if it is intact
+    #[arg(long, value_name = "FILE")]
+    write_head: Option<PathBuf>,
 }
 
 /// A head as it was typed.
@@ -79,6 +82,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         head_key: head_key.as_ref(),
     };
     let report = portcullis_audit::verify(ledger.as_mut(), options)?;
+    drop(ledger);
+    if let Some(file) = args.write_head.as_deref().filter(|_| report.intact) {
+        heads::Heads::open(file, &globals.place)?.keep(reading.db())?;
+    }
     let mut out = Out::new();
     let written = if globals.json {
         json(&mut out, &report)

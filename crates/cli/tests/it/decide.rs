@@ -261,6 +261,9 @@ fn hostile_text_is_seen_and_does_nothing() {
         ] {
             assert_safe(&scene.run(args).out(0));
         }
+        // The control: the text is there, whole, and a program reads it as it is.
+        let card = scene.run(&["show", &id, "--card"]).json(0);
+        assert_eq!(text_at(&card, "/arguments/path"), text, "{what}");
         let out = scene.run(&["approve", &id, "--yes"]).out(0);
         assert_safe(&out);
         assert_closed(&out);

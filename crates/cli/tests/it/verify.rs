@@ -102,6 +102,23 @@ fn the_configured_file_of_heads_is_compared_and_its_signatures_checked() {
     assert!(out.contains("is not signed by the expected key"), "{out}");
 }
 
+#[test]
+fn a_head_is_kept_on_demand_when_the_record_is_intact() {
+    let scene = Scene::new();
+    worked(&scene);
+    let file = scene.home.path().join("state/heads");
+    let name = file.to_str().unwrap();
+    scene.run(&["verify", "--write-head", name]).out(0);
+    scene.asking("more", "b");
+    let out = scene.run(&["verify", "--head", name]).out(0);
+    assert!(out.contains("1 of 1 kept heads found"), "{out}");
+    let kept = std::fs::read(&file).unwrap();
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    db.execute("UPDATE runs SET owner = 'mallory'", ()).unwrap();
+    scene.run(&["verify", "--write-head", name]).out(1);
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+}
+
 fn reader(scene: &Scene) -> SqliteStore {
     let entropy = SeededEntropy::new(1);
     let opening = Opening { now: scene.clock.now(), entropy: &entropy, observers: Vec::new() };
