@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use portcullis_canon::{Digest, Limits, Value, parse};
@@ -17,8 +16,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Disposition, Durability, Monotonic, NewEvent,
-    SeenStep, StoreError,
+    Append, Committed, Condition, Disposition, Durability, Monotonic, NewEvent, SeenStep,
+    StoreError,
 };
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::run::{EndReason, RunStatus};
@@ -75,17 +74,8 @@ pub(crate) struct Core {
     pub(crate) proposed: Option<Value>,
     /// The last step, as the agent is to see it.
     pub(crate) last: Option<SeenStep>,
-    /// The append of the latest proposal, not waited for yet.
-    pub(crate) unanswered: Option<Unanswered>,
     /// Set by the heartbeat when the lease could not be prolonged in its term.
     pub(crate) lost: Arc<AtomicBool>,
-}
-
-/// An append that is on its way to the store.
-pub(crate) struct Unanswered {
-    pub(crate) answer: BoxFuture<'static, Result<Committed, StoreError>>,
-    /// What it holds, to be offered again when something else was recorded first.
-    pub(crate) batch: Batch,
 }
 
 /// What an append holds, beside the condition.
@@ -175,66 +165,14 @@ impl Core {
         batch: Batch,
         durability: Durability,
     ) -> Result<(), GateError> {
-        self.settle().await?;
-        let append = self.compose(batch, durability);
-        let committed = self.parts.store.append(&self.scope, append).await?;
-        self.fold(&committed).await
-    }
-
-    fn compose(&self, batch: Batch, durability: Durability) -> Append {
-        Append {
+        let append = Append {
             condition: self.condition(),
             events: batch.events,
             contents: batch.contents,
             specs: batch.specs,
             durability,
-        }
-    }
-
-    /// Hands an append to the store without waiting for its answer. The store takes appends in order, so the
-    /// next one can be composed meanwhile.
-    async fn send(&mut self, batch: Batch) -> Result<(), GateError> {
-        self.settle().await?;
-        let append = self.compose(batch.clone(), Durability::Written);
-        let (store, scope) = (Arc::clone(&self.parts.store), self.scope.clone());
-        let mut answer: BoxFuture<'static, _> =
-            Box::pin(async move { store.append(&scope, append).await });
-        // The first poll hands it over.
-        match futures_util::poll!(answer.as_mut()) {
-            Poll::Pending => self.unanswered = Some(Unanswered { answer, batch }),
-            Poll::Ready(answered) => self.answered(answered, batch).await?,
-        }
-        Ok(())
-    }
-
-    /// Waits for the append that was not waited for.
-    pub(crate) async fn settle(&mut self) -> Result<(), GateError> {
-        match self.unanswered.take() {
-            None => Ok(()),
-            Some(Unanswered { answer, batch }) => {
-                let answered = answer.await;
-                self.answered(answered, batch).await
-            }
-        }
-    }
-
-    /// Folds an answer; offers the append again when something else was recorded first.
-    pub(crate) async fn answered(
-        &mut self,
-        answered: Result<Committed, StoreError>,
-        batch: Batch,
-    ) -> Result<(), GateError> {
-        let committed = match answered {
-            Err(error) if moved(&error) => {
-                self.reload().await?;
-                if self.ended().is_some() {
-                    return Ok(());
-                }
-                let append = self.compose(batch, Durability::Written);
-                self.parts.store.append(&self.scope, append).await?
-            }
-            answered => answered?,
         };
+        let committed = self.parts.store.append(&self.scope, append).await?;
         self.fold(&committed).await
     }
 
@@ -288,7 +226,6 @@ impl Core {
         let begun = self.parts.clock.monotonic();
         let patience_us = self.parts.timing.record.as_micros();
         let mut tries = 0_u32;
-        self.settle().await?;
         loop {
             if let Some(ended) = self.ended() {
                 return Ok(ended);
@@ -344,7 +281,8 @@ impl Core {
         Ok(if opened == Progress::Observed { Progress::Open } else { opened })
     }
 
-    /// Records the raw bytes of a proposal. Written and not waited for: the next synced append carries it.
+    /// Records the raw bytes of a proposal before anything looks at them: written, so that it survives the end of
+    /// this process, and synced by the next append that is.
     pub(crate) async fn record_proposal(&mut self, raw: &[u8]) -> Result<(), GateError> {
         let step = self.open_step_id()?;
         let content = Content::seal(raw.to_vec(), self.parts.entropy.as_ref());
@@ -354,7 +292,7 @@ impl Core {
             contents: vec![content],
             ..Batch::default()
         };
-        self.send(batch).await
+        self.append(batch, Durability::Written).await
     }
 
     /// Ends the open step with an outcome, and opens the next one or ends the run in the same append.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, select};
 use portcullis_canon::{Digest, Limits};
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
@@ -19,9 +19,10 @@ use portcullis_domain::question::Card;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
-use crate::core::{Core, Ending, Progress, RunEnd, Unanswered, moved};
+use crate::core::{Core, Ending, Progress, RunEnd, moved};
 use crate::effect::{Performed, perform};
 use crate::error::GateError;
 use crate::late;
@@ -122,12 +123,9 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
-        let scope = self.scope.clone();
-        let ahead = self.unanswered.as_ref().map_or(0, |unanswered| unanswered.batch.events.len());
-        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
         let condition = Condition::Driver {
             run: self.run_id(),
-            seq: self.state.run.seq.saturating_add(ahead),
+            seq: self.state.run.seq,
             epoch: self.epoch,
             take: None,
             live_at: Some(self.parts.clock.now()),
@@ -149,17 +147,7 @@ impl Core {
             deadline,
             append,
         };
-        let store = Arc::clone(&self.parts.store);
-        let commit = permit::commit(store.as_ref(), &scope, intent);
-        // The proposal is on its way before this append, in the order of the store's queue.
-        let receipt = match self.unanswered.take() {
-            None => commit.await,
-            Some(Unanswered { answer, batch }) => {
-                let (answered, receipt) = join(answer, commit).await;
-                self.answered(answered, batch).await?;
-                receipt
-            }
-        }?;
+        let receipt = permit::commit(self.parts.store.as_ref(), &self.scope, intent).await?;
         let (permit, committed) = receipt.into_permit();
         self.fold(&committed).await?;
         Ok(permit)
@@ -198,72 +186,68 @@ impl Core {
         judgement: &Judgement,
     ) -> Result<Concluded, GateError> {
         let tools = Arc::clone(&self.parts.tools);
-        let spec = &tools
-            .get(&judgement.call.tool)
-            .ok_or(GateError::Bug("a started tool is gone"))?
-            .described
-            .spec;
-        let changes = spec.effect.changes_something();
-        let external = || Labels::of(Origin::external(&spec.name));
-        let ending = match performed {
-            Performed::Answered(Ok(output)) => {
-                let outcome = self.observer().answered(spec, output);
-                let done = outcome.status == StepStatus::Done;
-                let result = outcome.observation.content;
-                let ending = Ending::observed(outcome);
-                if spec.terminal && done {
-                    ending.ending(RunEnd {
-                        observed_result: result,
-                        ..RunEnd::because(EndReason::GoalCompleted)
-                    })
-                } else {
-                    ending
-                }
-            }
-            Performed::Answered(Err(ToolFailure::NothingHappened { message })) => {
-                Ending::observed(self.observer().failed(Failure::Error, &message, external()))
-            }
-            Performed::Answered(Err(ToolFailure::Abort { message })) => {
-                let outcome = self.observer().failed(Failure::Abort, &message, external());
-                Ending::observed(outcome).ending(RunEnd::because(EndReason::ToolAbort))
-            }
+        let tool =
+            tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
+        let spec = &tool.described.spec;
+        let (ending, running) = match performed {
+            Performed::Answered(Ok(output)) => (Some(self.answered_ending(spec, output)), None),
+            Performed::Answered(Err(failure)) => (self.failed_ending(spec, failure), None),
             Performed::NotBegun => {
-                Ending::observed(self.observer().denied(Refusal::NoCapacity, None, Labels::none()))
+                let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
+                (Some(Ending::observed(outcome)), None)
             }
-            Performed::Answered(Err(ToolFailure::Unknown { message })) if !changes => {
-                Ending::observed(self.observer().failed(
-                    Failure::LostConnection,
-                    &message,
-                    external(),
-                ))
-            }
-            Performed::Answered(Err(ToolFailure::Unknown { .. })) => {
-                return self.unknown(&judgement.card, judgement.body.admitted.call).await;
-            }
-            Performed::Panicked if !changes => Ending::observed(self.observer().failed(
-                Failure::Panic,
-                "the tool panicked",
-                Labels::none(),
-            )),
-            Performed::Panicked => {
-                return self.unknown(&judgement.card, judgement.body.admitted.call).await;
-            }
+            Performed::Panicked => (self.cut_off(spec, Failure::Panic, "the tool panicked"), None),
             Performed::Overdue(running) => {
-                let asked = if changes {
-                    self.unknown(&judgement.card, judgement.body.admitted.call).await
-                } else {
-                    let outcome = self.observer().failed(
-                        Failure::Timeout,
-                        "the deadline passed",
-                        Labels::none(),
-                    );
-                    self.end_executed(Ending::observed(outcome)).await
-                };
-                late::watch(self, step, running, spec.clone());
-                return asked;
+                (self.cut_off(spec, Failure::Timeout, "the deadline passed"), Some(running))
             }
         };
-        self.end_executed(ending).await
+        let concluded = match ending {
+            Some(ending) => self.end_executed(ending).await,
+            None => self.unknown(&judgement.card, judgement.body.admitted.call).await,
+        };
+        if let Some(running) = running {
+            late::watch(self, step, running, spec.clone());
+        }
+        concluded
+    }
+
+    /// The end of a step whose tool answered; a terminal tool ends the run too.
+    fn answered_ending(&self, spec: &ToolSpec, output: ToolOutput) -> Ending {
+        let outcome = self.observer().answered(spec, output);
+        let done = outcome.status == StepStatus::Done;
+        let observed_result = outcome.observation.content;
+        let ending = Ending::observed(outcome);
+        if spec.terminal && done {
+            ending.ending(RunEnd { observed_result, ..RunEnd::because(EndReason::GoalCompleted) })
+        } else {
+            ending
+        }
+    }
+
+    /// The end of a step whose tool failed; `None` when what it did is not known.
+    fn failed_ending(&self, spec: &ToolSpec, failure: ToolFailure) -> Option<Ending> {
+        let failed = |failure, message: &str| {
+            let labels = Labels::of(Origin::external(&spec.name));
+            Ending::observed(self.observer().failed(failure, message, labels))
+        };
+        match failure {
+            ToolFailure::NothingHappened { message } => Some(failed(Failure::Error, &message)),
+            ToolFailure::Abort { message } => {
+                Some(failed(Failure::Abort, &message).ending(RunEnd::because(EndReason::ToolAbort)))
+            }
+            ToolFailure::Unknown { message } => {
+                self.cut_off(spec, Failure::LostConnection, &message)
+            }
+        }
+    }
+
+    /// The end of a step whose call was cut off; `None` when it may have changed something.
+    fn cut_off(&self, spec: &ToolSpec, failure: Failure, message: &str) -> Option<Ending> {
+        if spec.effect.changes_something() {
+            return None;
+        }
+        let labels = Labels::of(Origin::external(&spec.name));
+        Some(Ending::observed(self.observer().failed(failure, message, labels)))
     }
 
     /// Commit 2. When the run went on without this driver, the outcome is recorded as late.

@@ -51,15 +51,9 @@ impl HeldRun {
     /// A copy of the run's state as it is recorded.
     ///
     /// # Errors
-    /// [`GateError::Executor`] when an operation before it died, or what the store says.
+    /// [`GateError::Executor`] when an operation before it died.
     pub async fn state(&mut self) -> Result<RunState, GateError> {
-        self.operate(|core| {
-            Box::pin(async move {
-                core.settle().await?;
-                Ok(core.state.clone())
-            })
-        })
-        .await
+        Ok(self.idle().await?.state.clone())
     }
 
     /// What the agent may see: after a start the last few steps, later only the last one.

@@ -164,64 +164,52 @@ async fn compose_answer(
     };
     let mut events = vec![on_run(Body::QuestionAnswered(answered))];
     let mut contents: Vec<Content> = answer.note.iter().chain(&answer.result).cloned().collect();
+    let Some((outcome, end)) = answered_outcome(parts, question, answer, person, salt)? else {
+        let missing = question.reviewers.count.saturating_sub(question.yes.saturating_add(1));
+        let led_to = match missing {
+            0 => Answered::Granted,
+            people => Answered::MoreNeeded { people },
+        };
+        return Ok(Composed { events, contents, led_to });
+    };
+    contents.push(outcome.content.clone());
+    events.extend(step_end(state, question, &outcome, now, parts, scope).await?);
+    let after = compose::preview(state, &events)
+        .map_err(|_| GateError::Bug("the fold refuses an answer"))?;
+    let by = end.map(|_| person.to_owned());
+    let Some(reason) = end.or_else(|| compose::limit_met(&after, now)) else {
+        return Ok(Composed { events, contents, led_to: Answered::GoesOn });
+    };
+    let body = Body::RunFinished(RunFinished { reason, note: None, result: None, by });
+    events.push(NewEvent { stream: state.run.id.into(), step: None, at: now, body });
+    Ok(Composed { events, contents, led_to: Answered::Ended(reason) })
+}
+
+/// What an answer makes of its step, and of the run; `None` when it is a yes.
+fn answered_outcome(
+    parts: &Parts,
+    question: &Question,
+    answer: &SignedAnswer,
+    person: &str,
+    salt: &[u8],
+) -> Result<Option<(Outcome, Option<EndReason>)>, GateError> {
     let labels = Name::new(person)
         .map_or_else(|_| Labels::of(Origin::Owner), |name| Labels::of(Origin::Person(name)));
     let observer = Observer { salt, entropy: parts.entropy.as_ref() };
     let note = answer.note.as_ref().map(|note| String::from_utf8_lossy(note.bytes()).into_owned());
-    let (outcome, end) = match answer.statement.answer {
-        Answer::Approve | Answer::RunAgain => {
-            let missing = question.reviewers.count.saturating_sub(question.yes.saturating_add(1));
-            let led_to = if missing == 0 {
-                Answered::Granted
-            } else {
-                Answered::MoreNeeded { people: missing }
-            };
-            return Ok(Composed { events, contents, led_to });
-        }
+    Ok(match answer.statement.answer {
+        Answer::Approve | Answer::RunAgain => None,
         Answer::Reject => {
-            let end = (question.on_rejection == OnRejection::EndRun)
-                .then_some(EndReason::ApprovalRejected);
-            (observer.denied(Refusal::Rejected, note.as_deref(), labels), end)
+            let ends = question.on_rejection == OnRejection::EndRun;
+            let outcome = observer.denied(Refusal::Rejected, note.as_deref(), labels);
+            Some((outcome, ends.then_some(EndReason::ApprovalRejected)))
         }
-        Answer::Happened => (observer.result(stated_result(answer)?, labels, false), None),
+        Answer::Happened => Some((observer.result(stated_result(answer)?, labels, false), None)),
         Answer::DidNotHappen => {
             let message = note.as_deref().unwrap_or("a person found that it did not happen");
-            (observer.failed(Failure::DidNotHappen, message, labels), None)
+            Some((observer.failed(Failure::DidNotHappen, message, labels), None))
         }
-    };
-    contents.push(outcome.content.clone());
-    events.extend(step_end(state, question, &outcome, now, parts, scope).await?);
-    let led_to = match end {
-        Some(reason) => {
-            let body =
-                RunFinished { reason, note: None, result: None, by: Some(person.to_owned()) };
-            events.push(NewEvent {
-                stream: state.run.id.into(),
-                step: None,
-                at: now,
-                body: Body::RunFinished(body),
-            });
-            Answered::Ended(reason)
-        }
-        None => {
-            let after = compose::preview(state, &events)
-                .map_err(|_| GateError::Bug("the fold refuses an answer"))?;
-            match compose::limit_met(&after, now) {
-                Some(reason) => {
-                    let body = compose::finished(reason);
-                    events.push(NewEvent {
-                        stream: state.run.id.into(),
-                        step: None,
-                        at: now,
-                        body,
-                    });
-                    Answered::Ended(reason)
-                }
-                None => Answered::GoesOn,
-            }
-        }
-    };
-    Ok(Composed { events, contents, led_to })
+    })
 }
 
 /// What a person says that came back: one JSON value, null when they say nothing of it.

@@ -15,7 +15,7 @@ use portcullis_domain::step::Admitted;
 use portcullis_domain::verdict::{OnRejection, Reviewers, Verdict};
 
 use crate::admit::{Admission, Call, Echo, admit, card};
-use crate::core::{Core, Ending, Progress, Ready, RunEnd, content};
+use crate::core::{Core, Ending, Progress, Ready, RunEnd, content, moved};
 use crate::error::GateError;
 use crate::grant;
 use crate::judge::judge;
@@ -43,7 +43,16 @@ impl Core {
         if !open {
             return Err(GateError::Misuse("no step awaits a proposal"));
         }
-        self.record_proposal(&raw).await?;
+        match self.record_proposal(&raw).await {
+            Err(GateError::Store(error)) if moved(&error) => {
+                self.reload().await?;
+                if let Some(ended) = self.ended() {
+                    return Ok(ended);
+                }
+                self.record_proposal(&raw).await?;
+            }
+            recorded => recorded?,
+        }
         self.decide(&raw, echo).await
     }
 

@@ -67,26 +67,33 @@ pub(crate) enum Taken {
 /// Creates a run and takes its lease.
 pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Core, GateError> {
     task.limits.check()?;
-    let now = parts.clock.now();
     let entropy = parts.entropy.as_ref();
-    let run = RunId::draw(now, entropy);
-    let thread = task.thread.unwrap_or_else(|| ThreadId::draw(now, entropy));
+    let run = RunId::draw(parts.clock.now(), entropy);
     let root = match task.parent {
         None => run,
         Some(parent) => {
-            parts
-                .store
-                .run(scope, parent)
-                .await?
-                .ok_or(StoreError::NotFound("parent run"))?
-                .run
-                .root
+            let parent = parts.store.run(scope, parent).await?;
+            parent.ok_or(StoreError::NotFound("parent run"))?.run.root
         }
     };
     let mut salt = vec![0_u8; SALT_BYTES];
     entropy.fill(&mut salt);
     let salt = Content::seal(salt, entropy);
-    let goal = Content::seal(task.goal.clone().into_bytes(), entropy);
+    let salt_bytes = salt.bytes().to_vec();
+    let goal = task.goal.clone();
+    parts.store.append(scope, first_append(parts, task, run, root, salt)).await?;
+    let gone = GateError::Bug("a created run is gone");
+    let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
+    let thread = parts.store.thread(scope, state.run.thread).await?.ok_or(gone)?;
+    Ok(core(parts, scope, state, thread, goal, salt_bytes))
+}
+
+/// Thread, run, lease and first step, in one append.
+fn first_append(parts: &Parts, task: Task, run: RunId, root: RunId, salt: Content) -> Append {
+    let now = parts.clock.now();
+    let entropy = parts.entropy.as_ref();
+    let thread = task.thread.unwrap_or_else(|| ThreadId::draw(now, entropy));
+    let goal = Content::seal(task.goal.into_bytes(), entropy);
     let created = RunCreated {
         owner: task.owner.clone(),
         thread,
@@ -100,13 +107,10 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
         agent: task.agent,
         unconfined_agent: task.unconfined_agent,
     };
-    let on_run = |step, body| NewEvent { stream: run.into(), step, at: now, body };
-    let lease = LeaseAcquired {
-        epoch: Epoch::NONE.next(),
-        holder: parts.holder(),
-        cause: LeaseCause::Begin,
-    };
+    let epoch = Epoch::NONE.next();
+    let lease = LeaseAcquired { epoch, holder: parts.holder(), cause: LeaseCause::Begin };
     let opened = StepOpened { index: 0, batch: 1, batch_index: 0 };
+    let on_run = |step, body| NewEvent { stream: run.into(), step, at: now, body };
     let mut events = Vec::new();
     if task.thread.is_none() {
         let body = Body::ThreadOpened(ThreadOpened { owner: task.owner });
@@ -115,31 +119,20 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     events.push(on_run(None, Body::RunCreated(created)));
     events.push(on_run(None, Body::LeaseAcquired(lease)));
     events.push(on_run(Some(StepId::draw(now, entropy)), Body::StepOpened(opened)));
-    let condition = Condition::Driver {
-        run,
-        seq: 0,
-        epoch: Epoch::NONE,
-        take: Some(TakeLease { now, until: now.after(parts.timing.lease), holder_dead: false }),
-        live_at: None,
-        label_seq: None,
-    };
-    let salt_bytes = salt.bytes().to_vec();
-    let append = Append {
-        condition,
+    Append {
+        condition: Condition::Driver {
+            run,
+            seq: 0,
+            epoch: Epoch::NONE,
+            take: Some(TakeLease { now, until: now.after(parts.timing.lease), holder_dead: false }),
+            live_at: None,
+            label_seq: None,
+        },
         events,
         contents: vec![goal, salt],
         specs: parts.tools.spec_bytes(),
         durability: Durability::Synced,
-    };
-    parts.store.append(scope, append).await?;
-    let state =
-        parts.store.run(scope, run).await?.ok_or(GateError::Bug("a created run is gone"))?;
-    let thread = parts
-        .store
-        .thread(scope, thread)
-        .await?
-        .ok_or(GateError::Bug("an opened thread is gone"))?;
-    Ok(core(parts, scope, state, thread, task.goal, salt_bytes))
+    }
 }
 
 fn core(
@@ -162,7 +155,6 @@ fn core(
         ready: None,
         proposed: None,
         last: None,
-        unanswered: None,
         lost: Arc::new(AtomicBool::new(false)),
     }
 }

@@ -15,7 +15,6 @@ const HISTORY: u64 = 32;
 impl Core {
     /// The view for the open step. `fresh` asks for the last few steps instead of only the last one.
     pub(crate) async fn view(&mut self, fresh: bool) -> Result<View, GateError> {
-        self.settle().await?;
         let (parts, scope) = (self.parts.clone(), self.scope.clone());
         let run = &self.state.run;
         let request = self.open_step().map_or(run.step_count, |step| step.index);
