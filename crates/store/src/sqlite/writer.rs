@@ -164,9 +164,12 @@ impl Writer {
         }
         self.last = Some(tip);
         let mut answers = Vec::with_capacity(tasks.len());
+        // What one job alone wrote is taken back with the whole transaction, without a copy of each page.
+        let alone = tasks.len() == 1;
         for task in tasks {
             let chain = Chain { instance: self.instance, journal: self.journal, tip };
-            let answer = in_savepoint(&tx, |conn| task.run(conn, &mut self.memory, &chain));
+            let run = |conn: &Connection| task.run(conn, &mut self.memory, &chain);
+            let answer = if alone { run(&tx) } else { in_savepoint(&tx, run) };
             // A full disk, among others, makes SQLite end the whole transaction by itself.
             if let (Err(error), true) = (&answer, tx.is_autocommit()) {
                 return Err(Failed::Refused(error.clone()));

@@ -33,7 +33,7 @@ fn contents(store: &dyn Subject) -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     /// Appends of several runs, interleaved, some of them twice or out of turn: both stores give the same
     /// answer to each, hold the same events and rows, and the rows are what a fresh fold says.

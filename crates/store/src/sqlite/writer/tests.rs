@@ -99,6 +99,25 @@ fn a_batch_is_one_commit_and_a_refused_job_takes_back_only_its_own() {
 }
 
 #[test]
+fn a_job_alone_that_is_refused_after_it_wrote_leaves_nothing() {
+    let mut bench = bench();
+    let mut run = bench.run(1);
+    let mut thief = bench.run(2);
+    assert_eq!(bench.serve(vec![run.begin(), thief.begin()]).1, [Ok(4), Ok(7)]);
+    run.step_opened();
+    assert_eq!(bench.serve(vec![run.driver(Durability::Synced)]).1, [Ok(8)]);
+    // The id of a step is taken, which only the table notices, when the event is written already.
+    thief.step_opened();
+    let honest = thief.driver(Durability::Synced);
+    let mut stolen = honest.clone();
+    stolen.events[0].step = Some(run.step);
+    assert_eq!(bench.serve(vec![stolen.clone()]).1, [Err(StoreError::NotAdmitted)]);
+    assert_eq!(bench.events(), 8);
+    let answers = bench.serve(vec![stolen, honest]).1;
+    assert_eq!(answers, [Err(StoreError::NotAdmitted), Ok(9)]);
+}
+
+#[test]
 fn only_batches_that_ask_for_it_are_synced() {
     let mut bench = bench();
     let level = |bench: &Bench| -> i64 {
