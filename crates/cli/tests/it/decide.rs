@@ -11,7 +11,7 @@ use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_engine::{Attached, Progress};
 use portcullis_testkit::block_on;
 
-use crate::scene::{Scene, assert_safe, text_at};
+use crate::scene::{Scene, assert_safe, numbered, text_at};
 
 /// The fixed rows that stand after the last foreign one.
 const CLOSING: [&str; 8] = [
@@ -43,7 +43,7 @@ fn approve_shows_the_whole_question_and_decides_on_its_digest() {
     let run = scene.asking("send the page to the office", "office/inbox");
     let question = scene.question(run);
     let out = scene.run(&["approve", &run.to_string(), "--yes", "--note", "as agreed"]).out(0);
-    insta::assert_snapshot!("approve", out);
+    insta::assert_snapshot!("approve", numbered(&out));
     assert_closed(&out);
     let granted = scene.question(run);
     assert_eq!((granted.status, granted.yes), (QuestionStatus::Granted, 1));
@@ -190,7 +190,7 @@ fn unknown_outcomes_are_settled_by_answer_alone() {
     assert_eq!(scene.run(&["answer", &run, "run-again", "--yes", "--result", "1"]).code, 2);
     assert_eq!(scene.run(&["answer", &run, "perhaps", "--yes"]).code, 2);
     let out = scene.run(&["answer", &run, "happened", "--yes", "--result", r#"{"sent":2}"#]).out(0);
-    insta::assert_snapshot!("answer", out);
+    insta::assert_snapshot!("answer", numbered(&out));
     let shown = scene.run(&["show", &run]).out(0);
     assert!(shown.contains(r#"{"sent":2}"#), "{shown}");
     let out = scene.run(&["answer", &lose().to_string(), "did-not-happen", "--yes"]).out(0);

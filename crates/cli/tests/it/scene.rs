@@ -271,3 +271,29 @@ pub(crate) fn assert_safe(text: &str) {
         assert_eq!(portcullis_canon::sanitize::line(line), line);
     }
 }
+
+/// The text with each id and digest replaced by the number of its first mention, as wide as it was: what is
+/// drawn and digested is not what a layout is about.
+pub(crate) fn numbered(text: &str) -> String {
+    let mut seen: Vec<&str> = Vec::new();
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {
+        let (before, from) = rest.split_at(at);
+        let end = from.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(from.len());
+        let (digits, after) = from.split_at(end);
+        out.push_str(before);
+        if matches!(digits.len(), 32 | 64) {
+            let number = seen.iter().position(|known| *known == digits).unwrap_or_else(|| {
+                seen.push(digits);
+                seen.len() - 1
+            });
+            out.push_str(&format!("{:0width$}", number + 1, width = digits.len()));
+        } else {
+            out.push_str(digits);
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}

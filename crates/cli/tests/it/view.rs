@@ -6,7 +6,7 @@ use portcullis_domain::ports::Clock as _;
 use portcullis_engine::{HeldRun, Progress};
 use portcullis_testkit::block_on;
 
-use crate::scene::{Scene, assert_safe, text_at};
+use crate::scene::{Scene, assert_safe, numbered, text_at};
 
 /// Three runs: one done, one that waits, one whose driver's lease ended long ago.
 fn office(scene: &Scene) -> ([RunId; 3], HeldRun) {
@@ -26,7 +26,7 @@ fn office(scene: &Scene) -> ([RunId; 3], HeldRun) {
 fn runs_are_listed_newest_first_and_a_left_one_is_interrupted() {
     let scene = Scene::new();
     let _held = office(&scene);
-    insta::assert_snapshot!("runs", scene.run(&["runs"]).out(0));
+    insta::assert_snapshot!("runs", numbered(&scene.run(&["runs"]).out(0)));
     let waiting = scene.run(&["runs", "--status", "waiting"]).out(0);
     assert_eq!(waiting.lines().count(), 2, "{waiting}");
     let page = scene.run(&["runs", "--limit", "1", "--offset", "1"]).out(0);
@@ -42,8 +42,11 @@ fn runs_are_listed_newest_first_and_a_left_one_is_interrupted() {
 fn one_run_is_shown_with_its_steps() {
     let scene = Scene::new();
     let ([done, waits, _], _held) = office(&scene);
-    insta::assert_snapshot!("show_done", scene.run(&["show", &done.to_string()]).out(0));
-    insta::assert_snapshot!("show_waits", scene.run(&["show", &waits.to_string()]).out(0));
+    insta::assert_snapshot!("show_done", numbered(&scene.run(&["show", &done.to_string()]).out(0)));
+    insta::assert_snapshot!(
+        "show_waits",
+        numbered(&scene.run(&["show", &waits.to_string()]).out(0))
+    );
     let json = scene.run(&["show", &done.to_string(), "--json"]).json(0);
     assert_eq!(text_at(&json, "/steps/2/verdict/reason"), "class_denied");
     assert_eq!(text_at(&json, "/steps/3/observation/refusal"), "not_json");
@@ -99,7 +102,7 @@ fn the_inbox_lists_what_waits() {
     let _held = office(&scene);
     let mut lost = scene.begin("lose it");
     scene.propose(&mut lost, "lost", [("path", Value::from("c.txt"))], None);
-    insta::assert_snapshot!("inbox", scene.run(&["inbox"]).out(0));
+    insta::assert_snapshot!("inbox", numbered(&scene.run(&["inbox"]).out(0)));
     let json = scene.run(&["inbox", "--json"]).json(0);
     assert_eq!(text_at(&json, "/questions/0/card/tool"), "send");
     assert_eq!(text_at(&json, "/questions/0/stated_reason"), "because");
@@ -111,7 +114,7 @@ fn explain_names_rule_place_facts_and_people() {
     let scene = Scene::new();
     let ([done, waits, _], _held) = office(&scene);
     let all = scene.run(&["explain", &done.to_string()]).out(0);
-    insta::assert_snapshot!("explain", all);
+    insta::assert_snapshot!("explain", numbered(&all));
     let invalid = scene.run(&["explain", &done.to_string(), "1"]).out(0);
     assert!(invalid.contains("| \" required"), "{invalid}");
     assert!(invalid.starts_with("STEP 1 "), "{invalid}");
