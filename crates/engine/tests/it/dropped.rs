@@ -97,6 +97,7 @@ fn dropping_step_fail_and_close_changes_nothing_that_is_recorded() {
         let world = World::new();
         let mut held = world.begin();
         drop(poll_times(&mut Box::pin(held.step()), times));
+        block_on(held.state()).unwrap();
         let failure = portcullis_domain::ports::AgentFailure {
             reason: portcullis_domain::run::EndReason::AgentExited,
             message: "gone".to_owned(),
