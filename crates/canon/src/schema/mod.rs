@@ -12,7 +12,8 @@ mod plain;
 use crate::limits::Limits;
 use crate::sanitize;
 use crate::value::Value;
-use jsonschema::{Draft, PatternOptions, Validator};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{Draft, PatternOptions, ValidationError, Validator};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -165,6 +166,17 @@ fn build(schema: &serde_json::Value, draft: Draft) -> Option<Validator> {
         .ok()
 }
 
+/// Where a rule was broken. A missing property is named: its name is the schema's, not the instance's.
+fn place(error: &ValidationError<'_>) -> String {
+    let path = error.instance_path().as_str();
+    match error.kind() {
+        ValidationErrorKind::Required { property: serde_json::Value::String(name) } => {
+            format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
+        }
+        _ => path.to_owned(),
+    }
+}
+
 /// A compiled schema.
 #[derive(Debug)]
 pub struct Schema {
@@ -234,7 +246,7 @@ impl Schema {
         let mut listed: Vec<Violation> = errors
             .by_ref()
             .take(MAX_VIOLATIONS)
-            .map(|error| Violation::own(error.instance_path().as_str(), error.kind().keyword()))
+            .map(|error| Violation::own(&place(&error), error.kind().keyword()))
             .collect();
         let more = errors.take(MAX_COUNTED - MAX_VIOLATIONS).count();
         if listed.is_empty() {

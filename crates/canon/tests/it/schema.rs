@@ -38,7 +38,7 @@ fn instances_are_checked() {
         Ok(())
     );
     assert_eq!(schema.check(&read(r#"{"path":"a","lines":1e1}"#)), Ok(()));
-    assert_eq!(broken(&schema, "{}"), [pair("", "required")]);
+    assert_eq!(broken(&schema, "{}"), [pair("/path", "required")]);
     assert_eq!(broken(&schema, "[]"), [pair("", "type")]);
     assert_eq!(broken(&schema, r#"{"path":""}"#).len(), 2);
     assert_eq!(broken(&schema, r#"{"path":"A"}"#), [pair("/path", "pattern")]);
