@@ -286,7 +286,11 @@ fn spec(
 /// The folder of a file; of a place that people keep everything in, the file alone.
 fn own_place(file: &Path) -> PathBuf {
     let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
-    let is_home = |folder: &Path| folder.parent() == Some(Path::new("/home"));
+    let own_home =
+        crate::args::variable("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let is_home = |folder: &Path| {
+        folder.parent() == Some(Path::new("/home")) || own_home.as_deref() == Some(folder)
+    };
     match folder {
         Some(folder)
             if !CATCH_ALLS.iter().any(|all| folder == Path::new(all)) && !is_home(&folder) =>

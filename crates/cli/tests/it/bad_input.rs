@@ -276,6 +276,10 @@ fn a_read_only_folder_is_one_sentence_to_another_user_than_root() {
     fs::create_dir(&state).unwrap();
     std::os::unix::fs::chown(&state, Some(65534), Some(65534)).unwrap();
     mode(&state, 0o500);
+    let config = home.path("nobodys");
+    fs::create_dir(&config).unwrap();
+    std::os::unix::fs::chown(&config, Some(65534), Some(65534)).unwrap();
+    mode(&config, 0o700);
     let agent = format!("scripted:{}", script.display());
     let copied = home.path("portcullis");
     fs::copy(COMMAND, &copied).unwrap();
@@ -286,7 +290,7 @@ fn a_read_only_folder_is_one_sentence_to_another_user_than_root() {
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
         .arg(&copied)
         .args(["run", "-q", "--db", &db, "--agent", &agent, "x"])
-        .env("XDG_CONFIG_HOME", "/tmp/portcullis-nobody-config")
+        .env("XDG_CONFIG_HOME", &config)
         .env("HOME", &state)
         .env_remove("PORTCULLIS_DB");
     match command.output() {

@@ -149,8 +149,6 @@ fn an_external_program_tidies_a_folder_with_a_persons_leave() {
     }
     assert_eq!(fs::read_dir(home.path("files")).unwrap().count(), 3, "each file is there once");
     home.run(&["verify"]).exits(0);
-    let scratch: Vec<_> = fs::read_dir(std::env::temp_dir()).unwrap().flatten().collect();
-    assert!(!scratch.is_empty());
 }
 
 /// A shell agent that answers the hello and then nothing more.
@@ -158,6 +156,58 @@ fn silent(home: &Home) -> String {
     let hello =
         "read -r hello; echo '{\"type\":\"hello\",\"version\":1}'; while read -r x; do :; done\n";
     format!("exec:/bin/sh {}", home.write("agent/silent.sh", hello).display())
+}
+
+/// A shell agent that completes with what this shell expression says.
+fn telling(home: &Home, expression: &str) -> String {
+    let script = format!(
+        "read -r h; echo '{{\"type\":\"hello\",\"version\":1}}'; read -r v\n\
+         echo \"{{\\\"request\\\":0,\\\"kind\\\":\\\"complete\\\",\\\"result\\\":\\\"{expression}\\\"}}\"; read -r e\n"
+    );
+    format!("exec:/bin/sh {}", home.write("agent/telling.sh", script).display())
+}
+
+#[test]
+fn an_agent_is_given_the_variables_that_were_named_and_a_scratch_folder_that_goes() {
+    let home = Home::new();
+    let tmp = home.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let result = |flags: &[&str]| {
+        let agent = telling(&home, "$TOKEN in $HOME");
+        let args: Vec<&str> =
+            ["run", "--json", "--agent", &agent, "x"].iter().chain(flags).copied().collect();
+        let output = home.command(&args).env("TOKEN", "t-1").env("TMPDIR", &tmp).output().unwrap();
+        text(&Ended::of(&output).json(0), "result")
+    };
+    let scratch = format!("{}/portcullis-", tmp.display());
+    assert!(result(&[]).starts_with(&format!("\" in {scratch}")));
+    assert!(result(&["--agent-env", "TOKEN"]).starts_with(&format!("\"t-1 in {scratch}")));
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "the scratch folders are gone");
+}
+
+#[test]
+fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
+    let home = Home::new();
+    for name in ["ann", "bob", "eve"] {
+        home.run(&["key", "new", name]).exits(0);
+    }
+    let four_eyes = example("four-eyes.toml");
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &four_eyes]).exits(3);
+    let run = home.only_run();
+    let approve = |name: &str| home.run(&["approve", &run, "--yes", "--key", name]);
+    assert!(approve("ann").exits(1).err.contains("E5004"), "the run is hers");
+    approve("bob").exits(0);
+    home.run(&["resume", &run]).exits(3);
+    let twice = approve("bob").exits(1);
+    assert!(
+        twice.err.contains("E5003") && twice.err.contains("other people"),
+        "one person counts once: {twice:#?}"
+    );
+    assert!(!home.path("files/new.txt").exists());
+    approve("eve").exits(0);
+    home.run(&["resume", &run]).exits(0);
+    assert_eq!(fs::read_to_string(home.path("files/new.txt")).unwrap(), "hello");
+    home.run(&["verify"]).exits(0);
 }
 
 /// Starts a run of a silent agent and waits until it is under way.
@@ -228,6 +278,8 @@ fn a_head_is_kept_after_each_run_and_an_old_copy_put_back_is_noticed() {
     fs::write(home.db(), &copy).unwrap();
     let again = home.scripted(&script(&[LIST, DONE]), &["-c", &config, "-q"]);
     again.refuses(1, "E4002", &["does not reach event", "an old copy was put back"]);
+    let run = home.only_run();
+    home.run(&["resume", &run, "-q"]).refuses(1, "E4002", &["an old copy was put back"]);
     // The control: without the head nothing speaks against the copy.
     home.scripted(&script(&[LIST, DONE]), &[]).exits(0);
 }
