@@ -173,6 +173,7 @@ fn run_makes_a_key_only_where_nobody_could_answer_and_opens_none() {
     fs::set_permissions(home.key("ann.key"), fs::Permissions::from_mode(0o000)).unwrap();
     let again = home.scripted(done, &[]).exits(0);
     assert!(!again.err.contains("made the key"), "{again:#?}");
+    fs::set_permissions(home.key("ann.key"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(fs::read_to_string(home.key("ann.key")).unwrap(), "broken");
 
     let configured = Home::new();
