@@ -2,11 +2,9 @@
 
 use portcullis_canon::Digest;
 use portcullis_domain::event::{Body, Event, EventError};
-use portcullis_domain::id::{InstanceId, JournalId, StepId};
+use portcullis_domain::id::{InstanceId, JournalId};
 use portcullis_domain::ports::StoredEvent;
-use portcullis_domain::scope::Tenant;
-use portcullis_domain::stream::{Link, Stream, StreamKind, payload_digest};
-use portcullis_domain::time::Timestamp;
+use portcullis_domain::stream::Link;
 
 use super::report::{self, Break, Place};
 
@@ -28,33 +26,15 @@ impl Read {
     ) -> Result<Self, Break> {
         let at = Place { journal, seq: stored.journal_seq };
         let bad = |column| Break::BadEvent { at, column };
-        let at_micros = Timestamp::from_micros(stored.at);
-        if at_micros.micros() != stored.at {
-            return Err(bad("at"));
+        let link = stored.link(instance).map_err(|error| bad(error.column))?;
+        // Sequences count from one.
+        for (seq, column) in [(link.journal_seq, "journal_seq"), (link.stream_seq, "stream_seq")] {
+            if seq == 0 {
+                return Err(bad(column));
+            }
         }
-        let link = Link {
-            instance,
-            journal: id(&stored.journal).map(JournalId::from_bytes).ok_or(bad("journal"))?,
-            journal_seq: seq(stored.journal_seq).ok_or(bad("journal_seq"))?,
-            journal_prev: digest(&stored.journal_prev).ok_or(bad("journal_prev"))?,
-            tenant: Tenant::try_from(stored.tenant.clone()).map_err(|_| bad("tenant"))?,
-            stream: Stream {
-                kind: StreamKind::from_name(&stored.stream_kind).ok_or(bad("stream_kind"))?,
-                id: id(&stored.stream_id).ok_or(bad("stream_id"))?,
-            },
-            stream_seq: seq(stored.stream_seq).ok_or(bad("stream_seq"))?,
-            stream_prev: digest(&stored.stream_prev).ok_or(bad("stream_prev"))?,
-            step: match &stored.step {
-                None => None,
-                Some(step) => Some(id(step).map(StepId::from_bytes).ok_or(bad("step"))?),
-            },
-            at: at_micros,
-            kind: stored.kind.clone(),
-            version: u32::try_from(stored.version).map_err(|_| bad("version"))?,
-            payload: payload_digest(&stored.payload),
-        };
-        let hash = digest(&stored.hash).ok_or(bad("hash"))?;
-        Ok(Self { at, link, hash })
+        let hash: [u8; 32] = stored.hash.as_slice().try_into().map_err(|_| bad("hash"))?;
+        Ok(Self { at, link, hash: Digest::from_bytes(hash) })
     }
 
     /// Compares the stored hash with that of what is stored.
@@ -82,17 +62,4 @@ impl Read {
             }
         }
     }
-}
-
-fn id(bytes: &[u8]) -> Option<[u8; 16]> {
-    bytes.try_into().ok()
-}
-
-fn digest(bytes: &[u8]) -> Option<Digest> {
-    bytes.try_into().ok().map(Digest::from_bytes)
-}
-
-/// Sequences count from one.
-fn seq(value: i64) -> Option<u64> {
-    u64::try_from(value).ok().filter(|seq| *seq > 0)
 }
