@@ -83,8 +83,9 @@ pub struct SqliteStore {
     path: PathBuf,
     instance: InstanceId,
     journal: JournalId,
-    writing: Option<Writing>,
+    // Dropped in this order: the connection that closes last is a writer's, which folds the log into the file.
     readers: Readers,
+    writing: Option<Writing>,
 }
 
 /// The writer's thread. Dropping it commits what waits.

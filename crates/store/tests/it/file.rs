@@ -59,6 +59,23 @@ fn an_odd_path_is_one_file() {
 }
 
 #[test]
+fn a_clean_end_leaves_one_file() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    block_on(store.run(&scope(), run.run)).unwrap();
+    let beside = |suffix: &str| {
+        let mut name = backend.path().into_os_string();
+        name.push(suffix);
+        std::path::PathBuf::from(name).exists()
+    };
+    assert!(beside("-wal"), "the control: while it is open there is a log");
+    drop(store);
+    assert!(!beside("-wal") && !beside("-shm"));
+}
+
+#[test]
 fn an_append_outlives_the_future_that_asked_for_it() {
     let backend = fresh();
     let store = open_at(&backend.path(), Vec::new()).unwrap();
