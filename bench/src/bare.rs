@@ -1,0 +1,314 @@
+//! The peer: the rows of a step, written by SQLite alone.
+//!
+//! The rows are taken from a step that a gate recorded: the same columns with values of the same sizes, through
+//! the same hardened connection, with prepared statements. Nothing is looked up, hashed, parsed or handed to
+//! another thread. Keys are as random, or as ordered, as those of the gate.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use portcullis::domain::ports::Clock as _;
+use portcullis::domain::row::Row;
+use portcullis::domain::run::Run;
+use portcullis::domain::step::Step;
+use portcullis::store::sqlite::MIGRATIONS;
+use portcullis::store::sqlite::open::{OpenMode, open};
+use portcullis::system::SystemClock;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, params_from_iter};
+
+/// One commit of a step: the events and contents that it adds, and whether it opens the next step.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    events: Vec<Vec<Value>>,
+    contents: Vec<Vec<Value>>,
+    opens: bool,
+}
+
+/// The rows of one recorded step.
+#[derive(Clone, Debug)]
+pub(crate) struct Template {
+    parts: [Part; 3],
+    run: Vec<Value>,
+    step: Vec<Value>,
+}
+
+const EVENT_COLUMNS: [&str; 14] = [
+    "journal_seq",
+    "stream_seq",
+    "journal",
+    "tenant",
+    "stream_kind",
+    "stream_id",
+    "step",
+    "at",
+    "kind",
+    "version",
+    "journal_prev",
+    "stream_prev",
+    "hash",
+    "payload",
+];
+const CONTENT_COLUMNS: [&str; 7] =
+    ["digest", "tenant", "owner_kind", "owner_id", "owner_seq", "salt", "bytes"];
+
+/// Where `step` stands among [`EVENT_COLUMNS`].
+const EVENT_STEP: usize = 6;
+
+fn list(columns: &[&str]) -> String {
+    columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ")
+}
+
+fn insert(table: &str, columns: &[&str]) -> String {
+    let places = vec!["?"; columns.len()].join(", ");
+    format!("INSERT INTO {table} ({}) VALUES ({places})", list(columns))
+}
+
+fn update<R: Row>() -> String {
+    let changing: Vec<String> =
+        R::COLUMNS.iter().skip(R::FIXED).map(|column| format!("\"{column}\" = ?")).collect();
+    format!("UPDATE {} SET {} WHERE id = ?", R::TABLE, changing.join(", "))
+}
+
+fn rows(conn: &Connection, query: &str, key: &[u8], width: usize) -> Result<Vec<Vec<Value>>> {
+    let mut statement = conn.prepare(query)?;
+    let rows =
+        statement.query_map([key], |row| (0..width).map(|place| row.get(place)).collect())?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+impl Template {
+    /// Takes the second step of the only run in the database at `path`; the first one also labels the thread.
+    pub(crate) fn taken(path: &Path) -> Result<Self> {
+        let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let step: Vec<u8> =
+            conn.query_row(r#"SELECT id FROM steps WHERE "index" = 1"#, [], |row| row.get(0))?;
+        let query =
+            format!("SELECT {} FROM events WHERE step = ?1 ORDER BY 1", list(&EVENT_COLUMNS));
+        let events = rows(&conn, &query, &step, EVENT_COLUMNS.len())?;
+        let query = format!(
+            "SELECT {} FROM contents WHERE (owner_id, owner_seq) IN
+                 (SELECT stream_id, stream_seq FROM events WHERE step = ?1) ORDER BY owner_seq",
+            list(&CONTENT_COLUMNS)
+        );
+        let contents = rows(&conn, &query, &step, CONTENT_COLUMNS.len())?;
+        let [proposal, observation] = contents.as_slice() else {
+            anyhow::bail!("a step brought {} contents", contents.len());
+        };
+        let of = |kind: &str| {
+            let named = |row: &&Vec<Value>| row.get(8) == Some(&Value::Text(kind.to_owned()));
+            events.iter().find(named).cloned().with_context(|| format!("a step without {kind}"))
+        };
+        let proposed = Part {
+            events: vec![of("step.proposed")?],
+            contents: vec![proposal.clone()],
+            opens: false,
+        };
+        let started =
+            Part { events: vec![of("step.judged")?, of("step.started")?], ..Part::default() };
+        let finished = Part {
+            events: vec![of("step.finished")?, of("step.opened")?],
+            contents: vec![observation.clone()],
+            opens: true,
+        };
+        ensure!(events.len() == 5, "a step of {} events", events.len());
+        let one = |table: &str, columns: &[&str], key: &str| -> Result<Vec<Value>> {
+            let query = format!("SELECT {} FROM {table} WHERE {key}", list(columns));
+            Ok(conn.query_row(&query, [], |row| (0..columns.len()).map(|n| row.get(n)).collect())?)
+        };
+        Ok(Self {
+            parts: [proposed, started, finished],
+            run: one(Run::TABLE, Run::COLUMNS, "1")?,
+            step: one(Step::TABLE, Step::COLUMNS, "\"index\" = 1")?,
+        })
+    }
+}
+
+/// What the three commits of one bare step took, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BareStep {
+    pub(crate) written: f64,
+    pub(crate) intent: f64,
+    pub(crate) outcome: f64,
+}
+
+impl BareStep {
+    /// The whole step.
+    pub(crate) fn whole(self) -> f64 {
+        self.written + self.intent + self.outcome
+    }
+}
+
+/// A database that takes a template's rows again and again.
+pub(crate) struct Bare {
+    conn: Connection,
+    template: Template,
+    sql: Statements,
+    step: u64,
+    journal_seq: i64,
+    digests: u64,
+}
+
+struct Statements {
+    event: String,
+    content: String,
+    insert_step: String,
+    update_step: String,
+    update_run: String,
+}
+
+impl Bare {
+    /// A new database with one run in `folder`.
+    pub(crate) fn create(folder: &Path, template: &Template) -> Result<Self> {
+        let now = SystemClock::new().now().micros();
+        let opened = open(&folder.join("bare.db"), OpenMode::CreateOrOpen, MIGRATIONS, now)?;
+        opened.conn.set_prepared_statement_cache_capacity(64);
+        let sql = Statements {
+            event: insert("events", &EVENT_COLUMNS),
+            content: insert("contents", &CONTENT_COLUMNS),
+            insert_step: insert(Step::TABLE, Step::COLUMNS),
+            update_step: update::<Step>(),
+            update_run: update::<Run>(),
+        };
+        let bare = Self {
+            conn: opened.conn,
+            template: template.clone(),
+            sql,
+            step: 0,
+            journal_seq: 0,
+            digests: 0,
+        };
+        let run = insert(Run::TABLE, Run::COLUMNS);
+        bare.conn.execute(&run, params_from_iter(&template.run))?;
+        bare.open_step(0)?;
+        Ok(bare)
+    }
+
+    /// Writes one step in its three commits: one that is only written, two that are synced.
+    pub(crate) fn step(&mut self) -> Result<BareStep> {
+        self.conn.execute_batch("PRAGMA main.synchronous = NORMAL")?;
+        let written = self.commit(0)?;
+        self.conn.execute_batch("PRAGMA main.synchronous = FULL")?;
+        let intent = self.commit(1)?;
+        let outcome = self.commit(2)?;
+        self.step = self.step.saturating_add(1);
+        let micros = crate::figures::micros;
+        Ok(BareStep { written: micros(written), intent: micros(intent), outcome: micros(outcome) })
+    }
+
+    /// Writes this many steps in synced commits of `most` parts each.
+    pub(crate) fn batches(&mut self, steps: u64, most: u64) -> Result<Duration> {
+        let begun = Instant::now();
+        let mut in_batch = 0_u64;
+        self.run("BEGIN IMMEDIATE")?;
+        for _ in 0..steps {
+            for part in 0..3 {
+                self.write(part)?;
+                in_batch = in_batch.saturating_add(1);
+                if in_batch == most {
+                    self.run("COMMIT")?;
+                    self.run("BEGIN IMMEDIATE")?;
+                    in_batch = 0;
+                }
+            }
+            self.step = self.step.saturating_add(1);
+        }
+        self.run("COMMIT")?;
+        Ok(begun.elapsed())
+    }
+
+    fn run(&self, sql: &str) -> Result<()> {
+        self.conn.prepare_cached(sql)?.execute([])?;
+        Ok(())
+    }
+
+    fn commit(&mut self, part: usize) -> Result<Duration> {
+        let begun = Instant::now();
+        self.run("BEGIN IMMEDIATE")?;
+        self.write(part)?;
+        self.run("COMMIT")?;
+        Ok(begun.elapsed())
+    }
+
+    fn write(&mut self, part: usize) -> Result<()> {
+        let id = step_id(self.step);
+        let stage = part.saturating_add(1);
+        let Some(part) = self.template.parts.get(part) else { return Ok(()) };
+        let opens = part.opens;
+        for row in &part.events {
+            self.journal_seq = self.journal_seq.saturating_add(1);
+            let mut row = row.clone();
+            for (cell, value) in row.iter_mut().zip([self.journal_seq, self.journal_seq]) {
+                *cell = Value::Integer(value);
+            }
+            if let Some(cell) = row.get_mut(EVENT_STEP) {
+                *cell = id.clone();
+            }
+            self.conn.prepare_cached(&self.sql.event)?.execute(params_from_iter(&row))?;
+        }
+        for row in &part.contents {
+            self.digests = self.digests.saturating_add(1);
+            let mut row = row.clone();
+            if let Some(cell) = row.first_mut() {
+                *cell = scattered(self.digests);
+            }
+            self.conn.prepare_cached(&self.sql.content)?.execute(params_from_iter(&row))?;
+        }
+        let run = &self.template.run;
+        let cells = run.iter().skip(Run::FIXED).chain(run.first());
+        self.conn.prepare_cached(&self.sql.update_run)?.execute(params_from_iter(cells))?;
+        let cells = self.step_cells(stage).skip(Step::FIXED).chain(std::iter::once(id));
+        self.conn.prepare_cached(&self.sql.update_step)?.execute(params_from_iter(cells))?;
+        if opens {
+            self.open_step(self.step.saturating_add(1))?;
+        }
+        Ok(())
+    }
+
+    /// The step's cells as they are after this many commits: what comes later is absent.
+    fn step_cells(&self, stage: usize) -> impl Iterator<Item = Value> {
+        Step::COLUMNS.iter().zip(&self.template.step).map(move |(column, cell)| {
+            let since = match *column {
+                "proposal" => 1,
+                "kind" | "origin" | "admitted" | "verdict" | "policy" | "started_at" => 2,
+                "observation" | "finished_at" => 3,
+                _ => 0,
+            };
+            if stage < since { Value::Null } else { cell.clone() }
+        })
+    }
+
+    /// Adds a step's row as it is when it is opened.
+    fn open_step(&self, index: u64) -> Result<()> {
+        let cells =
+            Step::COLUMNS.iter().zip(self.step_cells(0)).map(|(column, cell)| match *column {
+                "id" => step_id(index),
+                "index" => Value::Integer(i64::try_from(index).unwrap_or(i64::MAX)),
+                _ => cell,
+            });
+        self.conn.prepare_cached(&self.sql.insert_step)?.execute(params_from_iter(cells))?;
+        Ok(())
+    }
+}
+
+/// Step ids begin with their time, so they are in order.
+fn step_id(index: u64) -> Value {
+    let mut id = vec![0x01; 16];
+    id.splice(0..8, index.to_be_bytes());
+    Value::Blob(id)
+}
+
+/// A digest's bytes: anywhere in the index. The mixing is that of SplitMix64.
+fn scattered(number: u64) -> Value {
+    let mut bytes = Vec::with_capacity(32);
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..4 {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend((mixed ^ (mixed >> 31)).to_be_bytes());
+    }
+    Value::Blob(bytes)
+}

@@ -1,0 +1,80 @@
+//! Many runs at once on one store, beside the same rows written by SQLite alone in batches.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture, View};
+
+use crate::bare::Bare;
+use crate::figures::{load, median, ratio};
+use crate::{gated, steps};
+
+/// Runs at once.
+const RUNS: u64 = 256;
+
+/// Steps of each.
+const STEPS: u64 = 12;
+
+/// Appends in one commit of the peer, as in one of the store.
+const BATCH: u64 = 64;
+
+const ROUNDS: usize = 5;
+
+/// The least part of the peer's speed.
+const LEAST: f64 = 0.8;
+
+/// Some steps and the end.
+struct Worker;
+
+impl Agent for Worker {
+    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        let raw = match view.request {
+            request if request < STEPS => gated::proposal(request),
+            request => gated::completion(request),
+        };
+        Box::pin(async { Ok(raw) })
+    }
+}
+
+/// Measures and prints.
+pub(crate) fn report(place: &Path) -> Result<()> {
+    println!("\n## {RUNS} runs at once, 1 KiB results (steps a second; load {})\n", load());
+    let template = steps::template(place, 1024)?;
+    let (mut gated_rates, mut bare_rates) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        gated_rates.push(rate(place)?);
+        let folder = tempfile::tempdir_in(place)?;
+        let took = Bare::create(folder.path(), &template)?.batches(RUNS * STEPS, BATCH)?;
+        bare_rates.push(per_second(took.as_secs_f64()));
+    }
+    println!("gate        {:>8.0}", median(&gated_rates));
+    println!("SQLite alone {:>7.0}", median(&bare_rates));
+    let ratios: Vec<f64> =
+        gated_rates.iter().zip(&bare_rates).map(|(gated, bare)| bare / gated).collect();
+    // Turned round, so that more than the limit is worse here too.
+    ratio(&format!("SQLite alone over {RUNS} runs at once"), median(&ratios), Some(1.0 / LEAST));
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a few thousand steps")]
+fn per_second(seconds: f64) -> f64 {
+    (RUNS * STEPS) as f64 / seconds
+}
+
+fn rate(place: &Path) -> Result<f64> {
+    let folder = tempfile::tempdir_in(place)?;
+    gated::runtime()?.block_on(async {
+        let gate = gated::gate(gated::store(folder.path())?, 1024)?;
+        let begun = Instant::now();
+        let mut tasks = Vec::new();
+        for _ in 0..RUNS {
+            let gate = gate.clone();
+            tasks.push(tokio::spawn(async move { gated::drive(&gate, Box::new(Worker)).await }));
+        }
+        for task in tasks {
+            task.await??;
+        }
+        Ok(per_second(begun.elapsed().as_secs_f64()))
+    })
+}

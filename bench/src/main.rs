@@ -1,0 +1,94 @@
+//! Whole-program benches: what a step, a decision and the start of the command cost, as ratios to peers that are
+//! measured beside them in the same minute.
+//!
+//! `cargo xtask bench [steps|memory|deciding|start|crowd]… [--quick] [--big=MIB] [--place=FOLDER]`
+//!
+//! Without a name all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
+//! database of that size, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a bench reads the clock, starts programs and prints"
+)]
+
+mod bare;
+mod crowd;
+mod deciding;
+mod figures;
+mod gated;
+mod memory;
+mod start;
+mod steps;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+
+/// What is measured, and how.
+struct Choice {
+    names: Vec<String>,
+    quick: bool,
+    big: Option<u64>,
+    place: PathBuf,
+}
+
+const NAMES: [&str; 5] = ["deciding", "steps", "memory", "crowd", "start"];
+
+impl Choice {
+    fn read(arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut choice = Self { names: Vec::new(), quick: false, big: None, place: place()? };
+        for argument in arguments {
+            match argument.split_once('=') {
+                Some(("--big", size)) => choice.big = Some(size.parse().context("--big=MIB")?),
+                Some(("--place", folder)) => choice.place = PathBuf::from(folder),
+                None if argument == "--quick" => choice.quick = true,
+                None if argument == "--big" => choice.big = Some(200),
+                None if NAMES.contains(&argument.as_str()) => choice.names.push(argument),
+                _ => bail!(
+                    "`{argument}` is none of {}, --quick, --big, --place=FOLDER",
+                    NAMES.join(", ")
+                ),
+            }
+        }
+        Ok(choice)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|chosen| chosen == name)
+    }
+}
+
+/// The build folder's disk: a temporary folder may be memory, which syncs for nothing.
+fn place() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.parent().context("this program lies nowhere")?.to_path_buf())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|first| first == memory::CHILD) {
+        return memory::child(arguments.skip(1));
+    }
+    let choice = Choice::read(arguments)?;
+    let lengths: &[u64] = if choice.quick { &[10, 100, 1_000] } else { &[10, 100, 1_000, 10_000] };
+    let longest = lengths.last().copied().unwrap_or(10);
+    if choice.has("deciding") {
+        deciding::report()?;
+    }
+    if choice.has("steps") {
+        steps::report(&choice.place, lengths)?;
+    }
+    if choice.has("memory") {
+        memory::report(&choice.place, longest)?;
+    }
+    if choice.has("crowd") {
+        crowd::report(&choice.place)?;
+    }
+    if choice.has("start") {
+        start::report(&choice.place, choice.big)?;
+    }
+    println!("\nload {}", figures::load());
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The memory and the written bytes of a long run, measured in a process of its own.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::figures::ratio;
+use crate::steps;
+
+/// The word that makes this program be the child.
+pub(crate) const CHILD: &str = "memory-child";
+
+/// The most memory that a long run may take, in MiB.
+const MAX_MIB: f64 = 64.0;
+
+/// Bytes of a result.
+const RESULT: usize = 8192;
+
+/// Runs the child and prints what it says.
+pub(crate) fn report(place: &Path, length: u64) -> Result<()> {
+    println!("\n## memory of a run of {length} steps with 8 KiB results\n");
+    let output = Command::new(std::env::current_exe()?)
+        .arg(CHILD)
+        .arg(length.to_string())
+        .arg(place)
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let mut numbers = text.split_whitespace().map(str::parse::<f64>);
+    let mut next =
+        || numbers.next().context("a figure of the child is missing")?.context("no number");
+    let (peak_kib, written) = (next()?, next()?);
+    ratio(&format!("MiB at the peak, {length} steps of 8 KiB"), peak_kib / 1024.0, Some(MAX_MIB));
+    ratio("KiB written per step of 8 KiB", written / 1024.0, None);
+    Ok(())
+}
+
+/// The child: drives one run, then prints its peak memory in KiB and the bytes it wrote per step.
+pub(crate) fn child(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let length: u64 = arguments.next().context("how many steps?")?.parse()?;
+    let place = arguments.next().context("where?")?;
+    steps::run(Path::new(&place), RESULT, length, None)?;
+    let peak_kib = field("/proc/self/status", "VmHWM:")?;
+    let written = field("/proc/self/io", "write_bytes:")?;
+    println!("{peak_kib} {}", written / length.max(1));
+    Ok(())
+}
+
+fn field(file: &str, name: &str) -> Result<u64> {
+    let text = std::fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    Ok(word.with_context(|| format!("{file} has no {name}"))?.parse()?)
+}
