@@ -25,6 +25,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::step::{Step, StepStatus};
 use portcullis_domain::stream::Stream;
 use portcullis_domain::thread::Thread;
+use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::Facts;
 
 use crate::admit::Call;
@@ -96,7 +97,11 @@ impl Core {
     }
 
     pub(crate) fn event(&self, step: Option<StepId>, body: Body) -> NewEvent {
-        NewEvent { stream: Stream::from(self.run_id()), step, at: self.parts.clock.now(), body }
+        self.event_at(self.parts.clock.now(), step, body)
+    }
+
+    fn event_at(&self, at: Timestamp, step: Option<StepId>, body: Body) -> NewEvent {
+        NewEvent { stream: Stream::from(self.run_id()), step, at, body }
     }
 
     pub(crate) fn condition(&self) -> Condition {
@@ -329,7 +334,7 @@ impl Core {
             observation: observation.clone(),
             active_us,
         };
-        events.push(self.event(Some(step), Body::StepFinished(finished)));
+        events.push(self.event_at(now, Some(step), Body::StepFinished(finished)));
         contents.extend(ending.outcome.as_ref().map(|outcome| outcome.content.clone()));
         let labels = observation.map(|observation| observation.labels).unwrap_or_default();
         if !self.thread.labels.covers(&labels) {
@@ -352,7 +357,7 @@ impl Core {
                     result: reference(&end.result).or(end.observed_result),
                     by: None,
                 };
-                self.event(None, Body::RunFinished(body))
+                self.event_at(now, None, Body::RunFinished(body))
             }
             None => {
                 let state = compose::preview(&self.state, &events)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use portcullis_canon::{Digest, Limits};
+use portcullis_canon::Digest;
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
 use portcullis_domain::label::{Labels, Origin};
@@ -327,10 +327,12 @@ impl Core {
         }
     }
 
+    /// What a reconciliation found is read under the rules for the tool's own answer.
     fn happened(&self, card: &Card, output: ToolOutput) -> Outcome {
-        let value = portcullis_canon::parse(&output.content, &Limits::BARE).unwrap_or_default();
-        let labels = output.labels.unwrap_or_else(|| Labels::of(Origin::external(&card.tool)));
-        self.observer().result(value, labels, false)
+        let tool = self.parts.tools.get(&card.tool);
+        let max_bytes =
+            tool.map_or(ToolSpec::MAX_RESULT_BYTES, |tool| tool.described.spec.max_result_bytes);
+        self.observer().output(&card.tool, max_bytes, output)
     }
 }
 

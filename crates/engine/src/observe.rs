@@ -74,9 +74,14 @@ impl Observer<'_> {
 
     /// A tool answered: its result, or why it cannot be kept as one.
     pub(crate) fn answered(&self, spec: &ToolSpec, output: ToolOutput) -> Outcome {
-        let labels = output.labels.unwrap_or_else(|| Labels::of(Origin::external(&spec.name)));
+        self.output(&spec.name, spec.max_result_bytes, output)
+    }
+
+    /// What came back of a call to the tool of that name: a result, or why it cannot be kept as one.
+    pub(crate) fn output(&self, tool: &str, max_bytes: u64, output: ToolOutput) -> Outcome {
+        let labels = output.labels.unwrap_or_else(|| Labels::of(Origin::external(tool)));
         let bytes = if output.content.is_empty() { b"{}".to_vec() } else { output.content };
-        let cap = usize::try_from(spec.max_result_bytes).unwrap_or(usize::MAX);
+        let cap = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         match parse(&bytes, &Limits::BARE.with_max_bytes(cap)) {
             Ok(value) => self.result(value, labels, false),
             Err(error) if error.fault == Fault::TooLarge => {

@@ -6,6 +6,7 @@
 mod condition;
 mod contents;
 mod draft;
+mod refold;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
@@ -13,7 +14,7 @@ use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, JournalOpened};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{Append, LeaseTerm, NewEvent, StoreError};
+use portcullis_domain::ports::{Append, EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Tenant;
@@ -51,6 +52,12 @@ pub(crate) trait Base {
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError>;
     /// The end of the installation's own stream.
     fn system_tip(&mut self) -> Result<Tip, StoreError>;
+    /// A page of events; only an empty one is the end.
+    fn stream_events(
+        &mut self,
+        tenant: &Tenant,
+        filter: EventFilter,
+    ) -> Result<Vec<StoredEvent>, StoreError>;
 }
 
 /// The journal that an append extends.
@@ -116,7 +123,7 @@ pub(crate) fn admit(
     if append.events.is_empty() || append.events.len() > MAX_EVENTS {
         return Err(StoreError::NotAdmitted);
     }
-    let subject = condition::check(base, tenant, &append)?;
+    let subject = condition::check(base, chain.instance, tenant, &append)?;
     let mut draft = Draft::begin(base, *chain, tenant, &append.condition, subject);
     for event in append.events {
         draft.push(event)?;

@@ -61,6 +61,7 @@ macro_rules! store_contract {
                 an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,
+                a_damaged_row_does_not_wedge_its_run,
                 contents_are_checked, an_erased_content_is_gone_and_recorded, another_tenant_sees_nothing,
                 a_ledger_is_a_snapshot, events_are_filtered }
         }

@@ -13,9 +13,17 @@
 mod world;
 
 mod approvals;
+mod damaged;
 mod drivers;
 mod dropped;
+mod edges;
+mod grants;
 mod leases;
 mod limits;
+mod registering;
+mod same_input;
 mod steps;
+mod takeover;
 mod unknown;
+mod upkeep;
+mod verbatim;

@@ -17,7 +17,7 @@ use portcullis_testkit::block_on;
 use crate::world::{Does, FakeTools, World, call, turn};
 
 /// A run whose process died between the intent of `tool` and its outcome.
-fn crashed(world: &World, tool: &str) -> portcullis_domain::id::RunId {
+pub(crate) fn crashed(world: &World, tool: &str) -> portcullis_domain::id::RunId {
     world.tools.set(tool, Does::Hang);
     let mut held = world.begin();
     let run = held.run();
@@ -33,7 +33,7 @@ fn crashed(world: &World, tool: &str) -> portcullis_domain::id::RunId {
     run
 }
 
-fn poll_once<F: Future>(future: &mut std::pin::Pin<Box<F>>) {
+pub(crate) fn poll_once<F: Future>(future: &mut std::pin::Pin<Box<F>>) {
     let mut task = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(future.as_mut().poll(&mut task).is_pending());
 }

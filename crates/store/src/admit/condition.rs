@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::id::{InstanceId, QuestionId, RunId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{Append, Condition, LeaseTerm, NewEvent, StoreError, TakeLease};
 use portcullis_domain::question::{Question, QuestionStatus};
@@ -13,6 +13,7 @@ use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
 use super::Base;
+use super::refold::refold;
 
 /// What an append is about.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(super) enum Subject {
 /// Judges the condition.
 pub(super) fn check(
     base: &mut dyn Base,
+    instance: InstanceId,
     tenant: &Tenant,
     append: &Append,
 ) -> Result<Subject, StoreError> {
@@ -48,7 +50,13 @@ pub(super) fn check(
             Subject::Run(state)
         }
         Condition::Operator { run, statuses, question } => {
-            let state = own_run(base, tenant, *run)?;
+            let state = match own_run(base, tenant, *run) {
+                // Rows that cannot be read keep nobody from ending the run.
+                Err(StoreError::Damaged { .. }) if only_ends(append) => {
+                    refold(base, instance, tenant, *run)?
+                }
+                read => read?,
+            };
             if !statuses.contains(&state.run.status) {
                 return Err(StoreError::RunState { status: state.run.status });
             }
@@ -104,6 +112,11 @@ fn may_hold(condition: &Condition, body: &Body) -> bool {
         Body::OutcomeLate(_) | Body::ContentErased(_) => matches!(condition, Condition::Late),
         Body::JournalOpened(_) => false,
     }
+}
+
+/// True when the append does nothing but end a run.
+fn only_ends(append: &Append) -> bool {
+    append.events.iter().all(|event| matches!(event.body, Body::RunFinished(_)))
 }
 
 /// A run of this tenant; another tenant's does not exist.

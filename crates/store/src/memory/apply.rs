@@ -4,7 +4,7 @@ use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{LeaseTerm, StoreError};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::scope::Tenant;
@@ -62,6 +62,14 @@ impl Base for View<'_> {
 
     fn system_tip(&mut self) -> Result<Tip, StoreError> {
         self.0.system.ok_or(StoreError::Damaged { table: "events" })
+    }
+
+    fn stream_events(
+        &mut self,
+        tenant: &Tenant,
+        filter: EventFilter,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        self.0.events(tenant, filter)
     }
 }
 

@@ -4,7 +4,7 @@ use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{LeaseTerm, StoreError};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::Row;
 use portcullis_domain::scope::Tenant;
@@ -14,7 +14,7 @@ use rusqlite::{Connection, params};
 
 use super::cache::Cache;
 use super::fault::refusal;
-use super::{lookup, sql};
+use super::{lookup, read, sql};
 use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
 use crate::stored::int;
 
@@ -95,6 +95,14 @@ impl Base for Desk<'_> {
 
     fn system_tip(&mut self) -> Result<Tip, StoreError> {
         lookup::system_tip(self.conn, self.instance)
+    }
+
+    fn stream_events(
+        &mut self,
+        tenant: &Tenant,
+        filter: EventFilter,
+    ) -> Result<Vec<StoredEvent>, StoreError> {
+        read::events(self.conn, tenant, filter)
     }
 }
 

@@ -146,6 +146,51 @@ pub fn a_damaged_row_is_shown_in_place(backend: &dyn Backend) {
     fold::check(&*plain(backend));
 }
 
+/// A run whose rows cannot be read goes nowhere, and a person can still end it: its events say what it is.
+pub fn a_damaged_row_does_not_wedge_its_run(backend: &dyn Backend) {
+    let nonsense = || Cell::Text("no such thing".to_owned());
+    let tables = [("runs", "limits"), ("steps", "verdict"), ("questions", "kind")];
+    for (seed, (table, column)) in (1..).zip(tables) {
+        let store = plain(backend);
+        let waiting = || {
+            let mut run = Scenario::new(seed, store.instance());
+            let begin = run.begin();
+            run.step_opened();
+            run.proposed(b"{}");
+            run.judged(ask());
+            run.asked(QuestionKind::Approval, 1);
+            let asked = run.driver(Durability::Synced);
+            (run, [begin, asked])
+        };
+        let (mut run, appends) = waiting();
+        for append in appends {
+            ok(&*store, append);
+        }
+        let state = block_on(store.run(&scope(), run.run)).unwrap().unwrap();
+        let (step, question) = (state.step().unwrap().id, run.question.unwrap().0);
+        let id = match table {
+            "runs" => run.run.as_bytes(),
+            "steps" => step.as_bytes(),
+            _ => question.as_bytes(),
+        };
+        backend.set_cell(table, &[Cell::Blob(id.to_vec())], column, nonsense());
+        let later = plain(backend);
+        let error = StoreError::Damaged { table };
+        assert_eq!(block_on(later.run(&scope(), run.run)).unwrap_err(), error);
+        // Nothing but its end is built on rows that cannot be read.
+        let (mut answered, _) = waiting();
+        answered.answered("ann", Answer::Approve);
+        refused(&*later, answered.operator(), &error);
+        run.run_finished(EndReason::OperatorCancelled);
+        ok(&*later, run.operator());
+        let (events, _) = everything(&*later);
+        assert_eq!(events.last().map(|event| event.kind.as_str()), Some("run.finished"), "{table}");
+        run.run_finished(EndReason::OperatorCancelled);
+        let ended = StoreError::RunState { status: RunStatus::Cancelled };
+        refused(&*later, run.operator(), &ended);
+    }
+}
+
 /// A content whose bytes are not what its digest says is never handed out.
 pub fn contents_are_checked(backend: &dyn Backend) {
     let store = plain(backend);
