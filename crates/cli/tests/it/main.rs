@@ -13,6 +13,7 @@ mod bad_input;
 mod confined;
 mod crash;
 mod decide;
+mod endings;
 mod home;
 mod launching;
 mod scene;
