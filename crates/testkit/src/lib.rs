@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod crash;
 pub mod permit;
 pub mod ports;
 pub mod recording_store;

@@ -1,0 +1,248 @@
+//! The judge: holds what happened, counted from outside, against what the record says.
+
+use std::collections::BTreeMap;
+
+use portcullis::audit::{Options, verify};
+use portcullis::domain::approval::Answer;
+use portcullis::domain::event::{Body, LeaseCause};
+use portcullis::domain::fold::RunState;
+use portcullis::domain::ports::{
+    Clock as _, EventFilter, Ledgers as _, MAX_PAGE, Page, Store as _, StoredEvent,
+};
+use portcullis::domain::question::{QuestionKind, QuestionStatus};
+use portcullis::domain::run::{EndReason, RunStatus};
+use portcullis::domain::scope::Scope;
+use portcullis::domain::step::{Step, StepStatus};
+use portcullis::store::sqlite::error::OpenError;
+use portcullis::store::sqlite::open::OpenMode;
+use portcullis::store::sqlite::{Opening, SqliteStore};
+use portcullis::system::{OsEntropy, SystemClock};
+use portcullis_testkit::block_on;
+
+use super::child::{keyring, only_run};
+use super::place::Place;
+use super::story::{Line, Story};
+use super::tools::changes;
+
+/// What became of one change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Finding {
+    /// It happened once.
+    Once,
+    /// It happened again because a person said so.
+    Again,
+    /// It did not happen, and the record agrees.
+    NotDone,
+    /// It may have happened, and a person is asked.
+    Waits,
+    /// It was started and its outcome is not recorded yet.
+    Started,
+    /// Its run ended while it was under way; it happened at most once.
+    Unsettled,
+    /// It happened more often than people allowed.
+    Twice,
+    /// The record says that it happened, and it did not.
+    Lost,
+    /// It happened, and the record says that it did not, or knows nothing of it.
+    Unrecorded,
+}
+
+impl Finding {
+    pub const fn is_wrong(self) -> bool {
+        matches!(self, Self::Twice | Self::Lost | Self::Unrecorded)
+    }
+}
+
+/// A place as the judge found it.
+#[derive(Debug)]
+pub struct Judged {
+    /// By line of the script.
+    pub changes: BTreeMap<u64, Finding>,
+    /// The run, if it was begun.
+    pub state: Option<RunState>,
+    /// Events of all streams.
+    pub events: u64,
+    /// How the last lease was come by.
+    pub last_lease: Option<LeaseCause>,
+    /// Lines whose change a person said did not happen.
+    pub denied_by_people: Vec<u64>,
+    /// What `verify` says is broken.
+    pub breaks: Vec<String>,
+}
+
+impl Judged {
+    pub fn reason(&self) -> Option<EndReason> {
+        self.state.as_ref().and_then(|state| state.run.reason)
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.run.holder.is_some())
+    }
+
+    /// Whether the run waits for a person who says what became of a call.
+    pub fn waits_for_outcome(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| {
+            state.run.status == RunStatus::Waiting
+                && state.question.as_ref().is_some_and(|question| {
+                    question.kind == QuestionKind::UnknownOutcome
+                        && question.status == QuestionStatus::Open
+                })
+        })
+    }
+
+    /// What no kill may lead to.
+    pub fn faults(&self) -> Vec<String> {
+        let wrong = self.changes.iter().filter(|(_, finding)| finding.is_wrong());
+        let mut faults: Vec<String> =
+            wrong.map(|(line, finding)| format!("line {line}: {finding:?}")).collect();
+        faults.extend(self.breaks.iter().map(|found| format!("not intact: {found}")));
+        faults
+    }
+}
+
+/// Judges a place that no process uses.
+pub fn judge(story: &Story, place: &Place) -> Judged {
+    if !place.db().exists() {
+        return unbegun(story, place, 0);
+    }
+    let opening =
+        Opening { now: SystemClock::new().now(), entropy: &OsEntropy, observers: Vec::new() };
+    let store = match SqliteStore::open(&place.db(), OpenMode::ReadOnly, opening) {
+        Ok(store) => store,
+        // Killed while it was made, before it held an event: only a writer can finish that, and the next process
+        // has to. Who calls this counts events, so that no database with events passes for one of these.
+        Err(
+            OpenError::NotADatabase { .. } | OpenError::NotWritable { .. } | OpenError::Busy { .. },
+        ) => return unbegun(story, place, 0),
+        Err(error) => panic!("{error}"),
+    };
+    let (events, breaks) = verified(&store);
+    let scope = Scope::of_file_owner();
+    let Some(run) = block_on(only_run(&store, &scope)) else {
+        return Judged { breaks, ..unbegun(story, place, events) };
+    };
+    let state = block_on(store.run(&scope, run)).unwrap().unwrap();
+    let page = Page { offset: 0, limit: MAX_PAGE };
+    let steps = block_on(store.steps(&scope, run, page)).unwrap().rows;
+    let steps: Vec<Step> = steps.into_iter().map(Result::unwrap).collect();
+    let record = Record { state: &state, steps: &steps, bodies: bodies(&store, &scope) };
+    let effects = place.effects();
+    let changes = lines(story).map(|line| {
+        let bytes = effects.get(&line).map_or(&[][..], Vec::as_slice);
+        (line, record.finding(line, bytes))
+    });
+    Judged {
+        changes: changes.collect(),
+        events,
+        last_lease: record.last_lease(),
+        denied_by_people: lines(story).filter(|line| record.said_not(*line)).collect(),
+        breaks,
+        state: Some(state),
+    }
+}
+
+/// The lines of a script that call a tool which changes something.
+fn lines(story: &Story) -> impl Iterator<Item = u64> {
+    let numbered = (0_u64..).zip(story.script);
+    numbered.filter(|(_, line)| matches!(line, Line::Call(tool) if changes(tool))).map(|(n, _)| n)
+}
+
+/// Nothing may have happened before there is a run.
+fn unbegun(story: &Story, place: &Place, events: u64) -> Judged {
+    let effects = place.effects();
+    let finding = |line| {
+        if effects.contains_key(&line) { Finding::Unrecorded } else { Finding::NotDone }
+    };
+    Judged {
+        changes: lines(story).map(|line| (line, finding(line))).collect(),
+        state: None,
+        events,
+        last_lease: None,
+        denied_by_people: Vec::new(),
+        breaks: Vec::new(),
+    }
+}
+
+fn verified(store: &SqliteStore) -> (u64, Vec<String>) {
+    let ring = keyring();
+    let options = Options { keys: Some(&ring), ..Options::default() };
+    let report = verify(store.begin().unwrap().as_mut(), options).unwrap();
+    assert_eq!(report.intact, report.breaks.is_empty());
+    (report.events, report.breaks.iter().map(ToString::to_string).collect())
+}
+
+fn bodies(store: &SqliteStore, scope: &Scope) -> Vec<(Option<String>, Body)> {
+    let filter = EventFilter { stream: None, after: 0, limit: MAX_PAGE };
+    let events = block_on(store.events(scope, filter)).unwrap();
+    assert!(events.len() < usize::try_from(MAX_PAGE).unwrap(), "a story fits a page");
+    let read = |event: &StoredEvent| {
+        let event = event.event(store.instance()).unwrap();
+        (event.link.step.map(|step| step.to_string()), event.body)
+    };
+    events.iter().map(read).collect()
+}
+
+struct Record<'a> {
+    state: &'a RunState,
+    steps: &'a [Step],
+    bodies: Vec<(Option<String>, Body)>,
+}
+
+impl Record<'_> {
+    fn step(&self, line: u64) -> Option<&Step> {
+        self.steps.iter().find(|step| step.index == line)
+    }
+
+    fn of_step(&self, line: u64) -> impl Iterator<Item = &Body> {
+        let id = self.step(line).map(|step| step.id.to_string());
+        self.bodies
+            .iter()
+            .filter(move |(step, _)| id.is_some() && *step == id)
+            .map(|(_, body)| body)
+    }
+
+    fn answers(&self, line: u64, wanted: Answer) -> usize {
+        let said = |body: &&Body| matches!(body, Body::QuestionAnswered(answered) if answered.statement.answer == wanted);
+        self.of_step(line).filter(said).count()
+    }
+
+    fn said_not(&self, line: u64) -> bool {
+        self.answers(line, Answer::DidNotHappen) > 0
+    }
+
+    fn last_lease(&self) -> Option<LeaseCause> {
+        self.bodies.iter().rev().find_map(|(_, body)| match body {
+            Body::LeaseAcquired(acquired) => Some(acquired.cause),
+            _ => None,
+        })
+    }
+
+    /// `bytes` holds what each start of the change left outside.
+    fn finding(&self, line: u64, bytes: &[u64]) -> Finding {
+        let happened: u64 = bytes.iter().sum();
+        let again = u64::try_from(self.answers(line, Answer::RunAgain)).unwrap();
+        if happened > 1 + again || bytes.iter().any(|start| *start > 1) {
+            return Finding::Twice;
+        }
+        let Some(step) = self.step(line).filter(|step| step.starts > 0) else {
+            return if happened == 0 { Finding::NotDone } else { Finding::Unrecorded };
+        };
+        match step.status {
+            StepStatus::Done if happened == 0 => Finding::Lost,
+            StepStatus::Done if happened > 1 => Finding::Again,
+            StepStatus::Done => Finding::Once,
+            // The last start did not happen, as a person found; an earlier one may have.
+            StepStatus::Failed if self.said_not(line) => match happened {
+                0 => Finding::NotDone,
+                1 if step.starts > 1 => Finding::Once,
+                _ => Finding::Unrecorded,
+            },
+            StepStatus::Failed | StepStatus::Interrupted if happened == 0 => Finding::NotDone,
+            // The end of the run closed the step, and nothing came back.
+            StepStatus::Interrupted if self.state.run.status.is_terminal() => Finding::Unsettled,
+            StepStatus::Failed | StepStatus::Interrupted => Finding::Unrecorded,
+            StepStatus::Executing => Finding::Started,
+            StepStatus::Deciding | StepStatus::Awaiting => Finding::Waits,
+        }
+    }
+}

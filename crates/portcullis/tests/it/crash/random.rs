@@ -1,0 +1,81 @@
+//! Kills at random times: they fall into everything, the opening of a new database included.
+
+use std::time::{Duration, Instant};
+
+use super::child::{ACTED, ENDED, LET_GO, Mode, Role, WAITING};
+use super::judge::judge;
+use super::place::{Place, wait};
+use super::story::{Story, WHOLE};
+use portcullis::domain::ports::Entropy as _;
+use portcullis::domain::run::EndReason;
+use portcullis_testkit::ports::SeededEntropy;
+
+/// How many processes are killed that had come to a moment of their run.
+const KILLS: u32 = 30;
+
+/// More processes than that takes.
+const MOST: u32 = 400;
+
+/// How long the first process of the story lives when nobody kills it, in microseconds.
+fn a_life(story: &Story) -> u64 {
+    let begun = Instant::now();
+    let status = Place::fresh().play(story, Role::Drive, Mode::Story, None);
+    assert_eq!(status.code(), Some(WAITING));
+    u64::try_from(begun.elapsed().as_micros()).unwrap()
+}
+
+#[test]
+fn killed_at_random_times_no_change_is_made_twice() {
+    let story = WHOLE;
+    let entropy = SeededEntropy::new(20);
+    let life_us = a_life(story);
+    let delay = || {
+        let mut bytes = [0_u8; 8];
+        entropy.fill(&mut bytes);
+        Duration::from_micros(u64::from_le_bytes(bytes) % (life_us + life_us / 4))
+    };
+    let (mut kills, mut early, mut asked, mut runs, mut started) =
+        (0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
+    while kills < KILLS {
+        runs += 1;
+        let place = Place::fresh();
+        let (mut role, mut events) = (Role::Drive, 0);
+        loop {
+            started += 1;
+            assert!(started <= MOST, "only {kills} kills in {MOST} processes");
+            let mut child = place.start(story, role, Mode::Story, None);
+            let patience = if kills < KILLS { delay() } else { Duration::from_secs(60) };
+            let code = match wait(&mut child, patience) {
+                Some(status) => status.code(),
+                None => {
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    assert!(kills < KILLS, "hangs: {}", place.complaint());
+                    let reached = !place.sighted().is_empty();
+                    kills += u32::from(reached);
+                    early += u32::from(!reached);
+                    None
+                }
+            };
+            let judged = judge(story, &place);
+            assert_eq!(judged.faults(), Vec::<String>::new());
+            assert!(judged.events >= events, "{} events of {events} are left", judged.events);
+            events = judged.events;
+            asked += u32::from(code == Some(WAITING) && judged.waits_for_outcome());
+            role = match code {
+                Some(ENDED) => break,
+                Some(WAITING) => Role::Person,
+                // Whoever was killed, the run is taken up next.
+                None | Some(LET_GO | ACTED) => Role::Drive,
+                code => panic!("{code:?}: {}", place.complaint()),
+            };
+        }
+        let end = judge(story, &place);
+        // A decision that was cut off twice ends its run; it is not tried for ever.
+        let reasons = [Some(EndReason::GoalCompleted), Some(EndReason::DeciderCrashed)];
+        assert!(reasons.contains(&end.reason()), "{:?}", end.reason());
+    }
+    println!(
+        "{kills} kills and {early} before the first moment in {runs} runs, {asked} questions about an outcome"
+    );
+}

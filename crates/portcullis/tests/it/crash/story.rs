@@ -1,0 +1,247 @@
+//! What runs are killed in: short stories that together append every type of event.
+
+use std::time::Duration;
+
+use portcullis::domain::limits::Limits;
+use portcullis::domain::run::EndReason;
+use portcullis::domain::tool::EffectClass;
+use portcullis::policy::{ClassTable, Outcome};
+
+use super::judge::Finding;
+
+/// Who runs the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The driver, to the end or to a question.
+    Driver,
+    /// A host with its own loop that lets the run go after each step.
+    Host,
+}
+
+/// What a person does when a call waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Approve,
+    Reject,
+    /// Ends the whole run.
+    Cancel,
+    /// Nobody answers, and the question is swept up when it is due.
+    Sweep,
+}
+
+/// One line of an agent's script: a call of a tool with the line's number, or raw text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Call(&'static str),
+    Raw(&'static str),
+}
+
+/// One story.
+#[derive(Debug)]
+pub struct Story {
+    pub name: &'static str,
+    pub way: Way,
+    pub script: &'static [Line],
+    /// What people do about the calls on these lines.
+    pub replies: &'static [(u64, Reply)],
+    /// What becomes of the changes when nothing is killed. Lines that change nothing are not in it.
+    pub ends: &'static [(u64, Finding)],
+    /// Why it ends. After a kill it may also end for the later ones.
+    pub reasons: &'static [EndReason],
+    /// Whether the goal is erased when all is over.
+    pub erases: bool,
+    question_ttl_ms: Option<u64>,
+    pub lease: Duration,
+}
+
+const DONE: Line = Line::Raw(r#"{"kind":"complete","result":"done"}"#);
+const TERM: Duration = Duration::from_secs(30);
+
+/// One run in which nearly everything happens, for kills that fall anywhere.
+pub const WHOLE: &Story = &Story {
+    name: "whole",
+    way: Way::Driver,
+    script: &[
+        Line::Call("look"),
+        Line::Raw(r#"{"kind":"tool_call","tool":"write","arguments":"#),
+        Line::Call("burn"),
+        Line::Call("write"),
+        Line::Call("send"),
+        Line::Call("send"),
+        Line::Call("flaky"),
+        DONE,
+    ],
+    replies: &[(4, Reply::Approve), (5, Reply::Reject)],
+    ends: &[
+        (2, Finding::NotDone),
+        (3, Finding::Once),
+        (4, Finding::Once),
+        (5, Finding::NotDone),
+        (6, Finding::Again),
+    ],
+    reasons: &[EndReason::GoalCompleted],
+    erases: true,
+    question_ttl_ms: None,
+    lease: TERM,
+};
+
+/// The stories of the grid, in its order. They are short, since each kill is followed to the end of its story.
+pub const STORIES: &[Story] = &[
+    Story {
+        name: "alone",
+        way: Way::Driver,
+        script: &[
+            Line::Call("look"),
+            Line::Raw(r#"{"kind":"tool_call","tool":"write","arguments":"#),
+            Line::Call("burn"),
+            Line::Call("write"),
+            DONE,
+        ],
+        replies: &[],
+        ends: &[(2, Finding::NotDone), (3, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: true,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "asked",
+        way: Way::Driver,
+        script: &[Line::Call("send"), Line::Call("send"), DONE],
+        replies: &[(0, Reply::Approve), (1, Reply::Reject)],
+        ends: &[(0, Finding::Once), (1, Finding::NotDone)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "flaky",
+        way: Way::Driver,
+        script: &[Line::Call("flaky"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Again)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "host",
+        way: Way::Host,
+        script: &[Line::Call("write"), Line::Call("look"), Line::Call("write"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Once), (2, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "late",
+        way: Way::Driver,
+        // A read that is cut off is not made again, so a last word follows it.
+        script: &[Line::Call("slow"), Line::Call("end"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "halted",
+        way: Way::Driver,
+        script: &[Line::Call("halt"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Unsettled)],
+        reasons: &[EndReason::OperatorCancelled, EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "two-people",
+        way: Way::Driver,
+        script: &[Line::Call("shred"), DONE],
+        replies: &[(0, Reply::Approve)],
+        ends: &[(0, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "cancelled",
+        way: Way::Driver,
+        script: &[Line::Call("write"), Line::Call("send"), DONE],
+        replies: &[(1, Reply::Cancel)],
+        ends: &[(0, Finding::Once), (1, Finding::NotDone)],
+        reasons: &[EndReason::OperatorCancelled],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
+        name: "expired",
+        way: Way::Driver,
+        script: &[Line::Call("send"), DONE],
+        replies: &[(0, Reply::Sweep)],
+        ends: &[(0, Finding::NotDone)],
+        reasons: &[EndReason::ApprovalExpired],
+        erases: false,
+        question_ttl_ms: Some(1),
+        lease: TERM,
+    },
+    Story {
+        name: "renewed",
+        way: Way::Driver,
+        script: &[Line::Call("linger"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        // Long enough that a busy machine does not let it end between two renewals.
+        lease: Duration::from_secs(4),
+    },
+];
+
+impl Story {
+    pub fn named(name: &str) -> &'static Self {
+        [WHOLE].into_iter().chain(STORIES).find(|story| story.name == name).unwrap()
+    }
+
+    /// The agent's script, one proposal a line.
+    pub fn text(&self) -> String {
+        let lines = self.script.iter().zip(0_u64..).map(|(line, n)| match line {
+            Line::Call(tool) => {
+                format!(r#"{{"kind":"tool_call","tool":"{tool}","arguments":{{"n":{n}}}}}"#)
+            }
+            Line::Raw(text) => (*text).to_owned(),
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits {
+            max_consecutive_failures: 10,
+            question_ttl_ms: self.question_ttl_ms,
+            ..Limits::default()
+        }
+    }
+
+    pub fn reply(&self, line: u64) -> Reply {
+        self.replies.iter().find(|(at, _)| *at == line).unwrap().1
+    }
+
+    /// Sending asks one person, and their no is an observation; `shred` asks two, `burn` is in no class that may.
+    pub fn table(&self) -> ClassTable {
+        let two = Outcome::ask("operator", 2).unwrap();
+        let table = ClassTable::default().with(
+            EffectClass::RemoteMutation,
+            Outcome::ask("operator", 1).unwrap().observing_rejection(),
+        );
+        if self.name == "two-people" { table.with(EffectClass::Destructive, two) } else { table }
+    }
+}
