@@ -13,3 +13,4 @@
 mod compile_fail;
 mod fixtures;
 mod fold;
+mod vectors;
