@@ -97,6 +97,20 @@ fn an_event_that_follows_nothing_in_its_stream() {
 }
 
 #[test]
+fn a_stream_without_its_beginning() {
+    let report = lie(|link| {
+        if link.kind == "journal.opened" {
+            link.stream_seq = 2;
+        }
+    });
+    // Never walked as a stream, so only the sum gives it away.
+    let [Break::EventsApart { journals, streams }] = report.breaks.as_slice() else {
+        panic!("{:?}", report.breaks)
+    };
+    assert_eq!(journals - streams, 2);
+}
+
+#[test]
 fn an_event_of_another_tenant_than_its_run() {
     let report = lie(|link| {
         if link.kind == "run.finished" {
