@@ -75,6 +75,8 @@ pub struct Scenario {
     pub call: Digest,
     /// The latest question and its digest.
     pub question: Option<(QuestionId, Digest)>,
+    /// How long the next question stays open; `None` for one that never expires.
+    pub question_ttl: Option<Duration>,
     /// When the latest question expires.
     pub expires_at: Option<Timestamp>,
     /// How many people the latest question needs.
@@ -109,6 +111,7 @@ impl Scenario {
             step: StepId::draw(at, &entropy),
             call: Digest::ZERO,
             question: None,
+            question_ttl: Some(Duration::from_secs(3_600)),
             expires_at: None,
             reviewers: 0,
             open: false,
@@ -316,10 +319,10 @@ impl Scenario {
 
     // Questions.
 
-    /// `question.asked`, for `count` people; it expires one hour later.
+    /// `question.asked`, for `count` people; it expires one hour later, or as `question_ttl` says.
     pub fn asked(&mut self, kind: QuestionKind, count: u32) {
         let question = QuestionId::draw(self.at, &self.entropy);
-        let expires_at = Some(self.at.after(Duration::from_secs(3_600)));
+        let expires_at = self.question_ttl.map(|ttl| self.at.after(ttl));
         let terms = Terms {
             instance: self.instance,
             tenant: &Tenant::local(),

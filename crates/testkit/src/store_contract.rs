@@ -58,7 +58,8 @@ macro_rules! store_contract {
                 an_old_epoch_stores_nothing, a_lease_can_be_required_to_run, a_lease_is_prolonged_while_it_runs,
                 letting_go_ends_the_term, moved_labels_are_noticed }
             operators { an_answer_names_what_was_shown, an_answer_comes_once, two_people_answer,
-                an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due, a_late_outcome_changes_nothing,
+                an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due,
+                what_has_no_term_is_never_due, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,
                 a_damaged_row_does_not_wedge_its_run,

@@ -257,7 +257,8 @@ fn sweep(
         }
         _ => return Err(StoreError::QuestionState { status }),
     };
-    let early = earliest.is_some_and(|earliest| due < earliest);
+    // What has no term is never due.
+    let early = earliest.is_none_or(|earliest| due < earliest);
     if early || now <= due { Err(StoreError::NotDue) } else { Ok(()) }
 }
 

@@ -208,6 +208,48 @@ pub fn a_sweep_ends_a_grant_when_due(backend: &dyn Backend) {
     fold::check(&*store);
 }
 
+/// A question and a grant without a term stay as they are, however long ago the sweep calls them due.
+pub fn what_has_no_term_is_never_due(backend: &dyn Backend) {
+    let store = plain(backend);
+    let begun = |grant: bool| {
+        let mut run = Scenario::new(10, store.instance());
+        run.question_ttl = None;
+        let mut appends = until_waiting(&mut run, 1);
+        if grant {
+            run.answered("ann", Answer::Approve);
+            appends.push(run.operator());
+        }
+        (run, appends)
+    };
+    let sweep = |grant: bool, due: Timestamp| {
+        let (mut run, _) = begun(grant);
+        assert_eq!((run.expires_at, run.limits.grant_ttl_ms), (None, None));
+        run.tick(Duration::from_secs(1_000_000));
+        run.closed(QuestionStatus::Expired);
+        run.run_finished(EndReason::ApprovalExpired);
+        let question = run.question.unwrap().0;
+        let status = if grant { QuestionStatus::Granted } else { QuestionStatus::Open };
+        let condition = Condition::Sweep { run: run.run, question, status, now: run.at, due };
+        run.append(condition, Durability::Synced)
+    };
+    let (run, mut appends) = begun(true);
+    let answer = appends.pop().unwrap();
+    for append in appends {
+        ok(&*store, append);
+    }
+    let long_ago = Timestamp::from_micros(0);
+    for due in [long_ago, run.at, run.at.after(Duration::from_secs(999_999))] {
+        refused(&*store, sweep(false, due), &StoreError::NotDue);
+    }
+    ok(&*store, answer);
+    for due in [long_ago, run.at, run.at.after(Duration::from_secs(999_999))] {
+        refused(&*store, sweep(true, due), &StoreError::NotDue);
+    }
+    let folded = fold::check(&*store);
+    let question = folded.runs[&run.run].question.clone().unwrap();
+    assert_eq!(question.status, QuestionStatus::Granted);
+}
+
 /// A late outcome is recorded in its run's stream and changes nothing else, before and after the end.
 pub fn a_late_outcome_changes_nothing(backend: &dyn Backend) {
     let store = plain(backend);
