@@ -6,6 +6,7 @@
 mod condition;
 mod contents;
 mod draft;
+mod facts;
 mod refold;
 
 use portcullis_canon::Digest;

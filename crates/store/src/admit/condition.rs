@@ -12,8 +12,8 @@ use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
-use super::Base;
 use super::refold::refold;
+use super::{Base, facts};
 
 /// What an append is about.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) fn check(
     tenant: &Tenant,
     append: &Append,
 ) -> Result<Subject, StoreError> {
-    if !append.events.iter().all(|event| may_hold(&append.condition, &event.body)) {
+    if !facts::fit(append) {
         return Err(StoreError::NotAdmitted);
     }
     let subject = match &append.condition {
@@ -85,33 +85,6 @@ pub(super) fn check(
     };
     check_labels(base, tenant, append, &subject)?;
     Ok(subject)
-}
-
-/// Which facts may be appended under which condition.
-fn may_hold(condition: &Condition, body: &Body) -> bool {
-    match body {
-        Body::RunCreated(_)
-        | Body::ThreadOpened(_)
-        | Body::LeaseReleased(_)
-        | Body::StepProposed(_)
-        | Body::StepJudged(_)
-        | Body::ApprovalUsed(_)
-        | Body::StepStarted(_) => matches!(condition, Condition::Driver { .. }),
-        Body::LeaseAcquired(_) => matches!(condition, Condition::Driver { take: Some(_), .. }),
-        Body::StepOpened(_)
-        | Body::StepFinished(_)
-        | Body::QuestionAsked(_)
-        | Body::RunFinished(_)
-        | Body::ThreadLabelled(_) => !matches!(condition, Condition::Late),
-        Body::QuestionClosed(body) => match condition {
-            Condition::Sweep { question, .. } => *question == body.question,
-            Condition::Driver { .. } | Condition::Operator { .. } => true,
-            Condition::Late => false,
-        },
-        Body::QuestionAnswered(_) => matches!(condition, Condition::Operator { .. }),
-        Body::OutcomeLate(_) | Body::ContentErased(_) => matches!(condition, Condition::Late),
-        Body::JournalOpened(_) => false,
-    }
 }
 
 /// True when the append does nothing but end a run.
@@ -225,14 +198,22 @@ fn latest_question(
     }
 }
 
-/// An answer is to the question that was shown, and in time at exactly the instant of expiry.
+/// What a person does is about the question that was shown and the step that waits. An answer is in time at
+/// exactly the instant of expiry.
 fn answer(state: &RunState, shown: Option<QuestionId>, event: &NewEvent) -> Result<(), StoreError> {
-    let Body::QuestionAnswered(body) = &event.body else { return Ok(()) };
-    if shown != Some(body.question) {
+    let asked = state.question.as_ref();
+    let question = match &event.body {
+        Body::QuestionAnswered(body) => Some(body.question),
+        Body::QuestionClosed(body) => Some(body.question),
+        Body::StepFinished(_) | Body::ThreadLabelled(_) => shown,
+        _ => return Ok(()),
+    };
+    let step = asked.map(|question| question.step);
+    if question.is_none() || question != shown || step.is_none() || step != event.step {
         return Err(StoreError::NotAdmitted);
     }
-    let expiry = state.question.as_ref().and_then(|question| question.expires_at);
-    if expiry.is_some_and(|expiry| event.at > expiry) {
+    let late = asked.and_then(|question| question.expires_at).is_some_and(|end| event.at > end);
+    if late && matches!(event.body, Body::QuestionAnswered(_)) {
         return Err(StoreError::QuestionState { status: QuestionStatus::Expired });
     }
     Ok(())
