@@ -148,6 +148,7 @@ impl MemoryStore {
     }
 
     fn append_now(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
+        // Nothing here survives the process: the answer is what a file's would be for this append alone.
         let durability = append.durability;
         let mut state = self.lock()?;
         let chain = Chain {

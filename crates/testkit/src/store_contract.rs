@@ -23,7 +23,7 @@ pub mod walk;
 use std::sync::Arc;
 
 use portcullis_domain::ports::{
-    Append, Committed, Ledgers, MAX_PAGE, Observer, Store, StoreError, StoredEvent,
+    Append, Committed, Durability, Ledgers, MAX_PAGE, Observer, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::row::Cell;
 use portcullis_domain::scope::Scope;
@@ -85,12 +85,17 @@ fn scope() -> Scope {
     Scope::of_file_owner()
 }
 
-/// Appends what must be admitted.
+/// Appends what must be admitted, and sees that the answer promises no less than was asked.
 #[track_caller]
 fn ok(store: &dyn Subject, append: Append) -> Committed {
     let tried = format!("{append:?}");
+    let asked = append.durability;
     match block_on(store.append(&scope(), append)) {
-        Ok(committed) => committed,
+        Ok(committed) => {
+            let kept = asked == Durability::Written || committed.durability == Durability::Synced;
+            assert!(kept, "was only written: {tried}");
+            committed
+        }
         Err(error) => panic!("refused ({error:?}): {tried}"),
     }
 }

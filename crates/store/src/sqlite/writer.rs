@@ -36,6 +36,12 @@ use crate::observe;
 /// The most jobs of one transaction.
 const BATCH: usize = 64;
 
+/// `synchronous` without a sync of each commit, as SQLite numbers it.
+const NORMAL: i64 = 1;
+
+/// The same, with a sync of each commit.
+const FULL: i64 = 2;
+
 /// A job and where its answer goes.
 pub(super) enum Job {
     Append { tenant: Tenant, append: Append, reply: oneshot::Sender<Result<Committed, StoreError>> },
@@ -53,15 +59,16 @@ pub(super) struct Renewal {
 
 /// The same, while it is served. Appends are taken out to be judged.
 enum Reply {
-    Append(oneshot::Sender<Result<Committed, StoreError>>, Durability),
+    Append(oneshot::Sender<Result<Committed, StoreError>>),
     Renew(oneshot::Sender<Result<(), StoreError>>),
 }
 
 impl Reply {
-    fn send(self, answer: Result<Vec<Event>, StoreError>) {
+    /// `durability` is how the batch was committed, whatever the job asked for.
+    fn send(self, answer: Result<Vec<Event>, StoreError>, durability: Durability) {
         // A caller that is gone does not want its answer.
         match self {
-            Self::Append(reply, durability) => {
+            Self::Append(reply) => {
                 drop(reply.send(answer.map(|events| Committed { events, durability })));
             }
             Self::Renew(reply) => drop(reply.send(answer.map(drop))),
@@ -128,8 +135,9 @@ impl Writer {
                 for events in committed.into_iter().filter(|events| !events.is_empty()) {
                     observe::tell(&self.observers, events);
                 }
+                let durability = self.durability();
                 for (reply, answer) in replies.into_iter().zip(answers) {
-                    reply.send(answer);
+                    reply.send(answer, durability);
                 }
                 return true;
             }
@@ -142,7 +150,7 @@ impl Writer {
         self.memory.clear();
         self.last = None;
         for reply in replies {
-            reply.send(Err(failure.clone()));
+            reply.send(Err(failure.clone()), Durability::Written);
         }
         goes_on
     }
@@ -153,8 +161,7 @@ impl Writer {
         tasks: Vec<Task>,
         committing: &std::cell::Cell<bool>,
     ) -> Result<Vec<Result<Vec<Event>, StoreError>>, Failed> {
-        self.set_synced(tasks.iter().any(Task::is_synced))
-            .map_err(|error| Failed::Refused(refusal(&error)))?;
+        self.set_synced(tasks.iter().any(Task::is_synced)).map_err(Failed::Refused)?;
         let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)
             .map_err(|error| Failed::Refused(refusal(&error)))?;
         check(&tx).map_err(Failed::Refused)?;
@@ -191,13 +198,27 @@ impl Writer {
         Ok(answers)
     }
 
-    fn set_synced(&mut self, synced: bool) -> rusqlite::Result<()> {
-        if self.synced != synced {
-            let level = if synced { "FULL" } else { "NORMAL" };
-            self.conn.execute_batch(&format!("PRAGMA main.synchronous = {level}"))?;
-            self.synced = synced;
+    /// Sets how the next commit is made, and reads it back: an unknown level, or one inside a transaction, is
+    /// ignored without an error.
+    fn set_synced(&mut self, synced: bool) -> Result<(), StoreError> {
+        if self.synced == synced {
+            return Ok(());
         }
+        let level = if synced { FULL } else { NORMAL };
+        let set =
+            self.conn.execute_batch(&format!("PRAGMA main.synchronous = {level}")).and_then(|()| {
+                self.conn.query_row("PRAGMA main.synchronous", [], |row| row.get::<_, i64>(0))
+            });
+        if set.map_err(|error| refusal(&error))? != level {
+            return Err(StoreError::Io("the level of syncs could not be set".to_owned()));
+        }
+        self.synced = synced;
         Ok(())
+    }
+
+    /// How the batch that was just committed was made durable.
+    const fn durability(&self) -> Durability {
+        if self.synced { Durability::Synced } else { Durability::Written }
     }
 
     /// A commit that returned an error may have happened: everything is closed, opened again and read again.
@@ -234,7 +255,7 @@ pub(super) fn prepare(conn: &Connection) {
 fn split(job: Job) -> (Reply, Task) {
     match job {
         Job::Append { tenant, append, reply } => {
-            (Reply::Append(reply, append.durability), Task::Append(tenant, append))
+            (Reply::Append(reply), Task::Append(tenant, append))
         }
         Job::Renew { tenant, renewal, reply } => {
             (Reply::Renew(reply), Task::Renew(tenant, renewal))

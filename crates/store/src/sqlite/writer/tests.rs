@@ -54,14 +54,24 @@ fn job(append: Append) -> (Job, Answer) {
 
 impl Bench {
     /// Serves appends as one batch.
-    fn serve(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<u64, StoreError>>) {
+    fn answers(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<Committed, StoreError>>) {
         let (jobs, answers): (Vec<_>, Vec<_>) = appends.into_iter().map(job).unzip();
         let goes_on = self.writer.batch(jobs);
-        let answers = answers.into_iter().map(|mut answer| {
-            let answer = answer.try_recv().unwrap().unwrap();
-            answer.map(|committed| committed.events.last().unwrap().link.journal_seq)
-        });
+        let answers = answers.into_iter().map(|mut answer| answer.try_recv().unwrap().unwrap());
         (goes_on, answers.collect())
+    }
+
+    /// The same, with where each append ends in the journal.
+    fn serve(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<u64, StoreError>>) {
+        let (goes_on, answers) = self.answers(appends);
+        let last = |committed: Committed| committed.events.last().unwrap().link.journal_seq;
+        (goes_on, answers.into_iter().map(|answer| answer.map(last)).collect())
+    }
+
+    /// The same, with how each append was made durable.
+    fn durabilities(&mut self, appends: Vec<Append>) -> Vec<Durability> {
+        let (_, answers) = self.answers(appends);
+        answers.into_iter().map(|answer| answer.unwrap().durability).collect()
     }
 
     /// Events in the file, as another connection sees them.
@@ -135,6 +145,29 @@ fn only_batches_that_ask_for_it_are_synced() {
     run.lease_released();
     assert_eq!(bench.serve(vec![written, run.driver(Durability::Synced)]).1, [Ok(6), Ok(7)]);
     assert_eq!(level(&bench), 2);
+}
+
+#[test]
+fn an_answer_says_how_the_batch_was_committed() {
+    use Durability::{Synced, Written};
+    let mut bench = bench();
+    let (mut one, mut two) = (bench.run(1), bench.run(2));
+    assert_eq!(bench.durabilities(vec![one.begin(), two.begin()]), [Synced, Synced]);
+    one.step_opened();
+    assert_eq!(bench.durabilities(vec![one.driver(Written)]), [Written]);
+    // One that asks for less is synced with the batch.
+    one.proposed(b"{}");
+    two.step_opened();
+    let batch = vec![one.driver(Written), two.driver(Synced)];
+    assert_eq!(bench.durabilities(batch), [Synced, Synced]);
+    // Where the level cannot be set, nothing is promised.
+    one.lease_released();
+    assert_eq!(bench.durabilities(vec![one.driver(Written)]), [Written]);
+    bench.writer.conn.execute_batch("BEGIN").unwrap();
+    two.proposed(b"{}");
+    let (goes_on, answers) = bench.answers(vec![two.driver(Synced)]);
+    assert!(goes_on && answers[0].is_err(), "the level cannot be set inside a transaction");
+    bench.writer.conn.execute_batch("ROLLBACK").unwrap();
 }
 
 #[test]
