@@ -167,9 +167,26 @@ impl Agent for Pilot {
     }
 }
 
+/// Which limits a disk can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    /// Syncs reach a device: what a step costs in commits. What it costs beside them drowns when others write too.
+    Syncing,
+    /// Files in memory, which sync for nothing: what a step costs beside its commits. A commit is too cheap there
+    /// to be a unit.
+    Memory,
+}
+
 /// Measures runs of each length and prints what they cost.
-pub(crate) fn report(place: &Path, lengths: &[u64]) -> Result<()> {
-    println!("\n## steps beside bare commits of the same rows (microseconds; load {})\n", load());
+pub(crate) fn report(place: &Path, disk: Disk, lengths: &[u64]) -> Result<()> {
+    let medium = match disk {
+        Disk::Syncing => "on the disk",
+        Disk::Memory => "in memory, where a sync is free",
+    };
+    println!(
+        "\n## steps beside bare commits of the same rows, {medium} (microseconds; load {})\n",
+        load()
+    );
     println!(
         "{:>7} {:>7} {:>6} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>8}",
         "result",
@@ -187,13 +204,19 @@ pub(crate) fn report(place: &Path, lengths: &[u64]) -> Result<()> {
     for (bytes, name, limit) in
         [(100, "100 B", None), (1024, "1 KiB", Some(50.0)), (8192, "8 KiB", Some(150.0))]
     {
-        size(place, lengths, bytes, name, limit)?;
+        size(place, disk, lengths, bytes, (name, limit))?;
     }
     println!("\nload {}", load());
     Ok(())
 }
 
-fn size(place: &Path, lengths: &[u64], bytes: usize, name: &str, limit: Option<f64>) -> Result<()> {
+fn size(
+    place: &Path,
+    disk: Disk,
+    lengths: &[u64],
+    bytes: usize,
+    (name, limit): (&str, Option<f64>),
+) -> Result<()> {
     let template = template(place, bytes)?;
     let mut kept: Vec<(u64, Samples)> = Vec::new();
     // The short runs once before and once after the long ones, so that a drift of the machine meets both.
@@ -222,20 +245,28 @@ fn size(place: &Path, lengths: &[u64], bytes: usize, name: &str, limit: Option<f
             samples.beside_by_block(),
         );
     }
+    summary(disk, &kept, (name, limit));
+    Ok(())
+}
+
+/// The ratios of one size of results.
+fn summary(disk: Disk, kept: &[(u64, Samples)], (name, limit): (&str, Option<f64>)) {
     let mut all = Samples::default();
     kept.iter().for_each(|(_, samples)| all.add(samples.clone()));
-    ratio(
-        &format!("bare synced commits per step, {name}"),
-        median(&all.steps) / all.synced(),
-        Some(MAX_COMMITS),
-    );
-    ratio(&format!("microseconds beside the commits of a step, {name}"), all.beside(), limit);
-    ratio(&format!("a step in bare steps, {name}"), all.relative(), None);
-    if let (Some((short, first)), Some((long, last))) = (kept.first(), kept.last()) {
-        let slope = median(&last.steps) / median(&first.steps);
-        ratio(&format!("{long} steps over {short}, {name}"), slope, Some(MAX_SLOPE));
-        let slope = last.relative() / first.relative();
-        ratio(&format!("{long} steps over {short}, in bare steps, {name}"), slope, Some(MAX_SLOPE));
+    match disk {
+        Disk::Syncing => {
+            let commits = median(&all.steps) / all.synced();
+            ratio(&format!("bare synced commits per step, {name}"), commits, Some(MAX_COMMITS));
+        }
+        Disk::Memory => {
+            let beside = all.beside();
+            ratio(&format!("microseconds beside the commits of a step, {name}"), beside, limit);
+            ratio(&format!("a step in bare steps, {name}"), all.relative(), None);
+            if let (Some((short, first)), Some((long, last))) = (kept.first(), kept.last()) {
+                let slope = last.relative() / first.relative();
+                let name = format!("{long} steps over {short}, each in bare steps, {name}");
+                ratio(&name, slope, Some(MAX_SLOPE));
+            }
+        }
     }
-    Ok(())
 }
