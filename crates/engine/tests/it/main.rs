@@ -12,6 +12,7 @@
 
 mod world;
 
+mod admission;
 mod approvals;
 mod damaged;
 mod drivers;

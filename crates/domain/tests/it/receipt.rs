@@ -1,0 +1,91 @@
+//! A receipt is given for a synced append that holds exactly the call's own start, and for nothing else.
+
+use std::time::Duration;
+
+use portcullis_canon::{Digest, Object};
+use portcullis_domain::event::{Body, StepStarted};
+use portcullis_domain::id::{RunId, StepId};
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::permit::{Intent, commit};
+use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError};
+use portcullis_domain::question::Card;
+use portcullis_domain::scope::Scope;
+use portcullis_domain::time::Timestamp;
+use portcullis_domain::tool::EffectClass;
+use portcullis_testkit::block_on;
+use portcullis_testkit::recording_store::RecordingStore;
+
+fn started(run: RunId, step: StepId, call: Digest) -> NewEvent {
+    let body = Body::StepStarted(StepStarted { call, epoch: Epoch(1), deadline_ms: 1, start: 1 });
+    NewEvent { stream: run.into(), step: Some(step), at: Timestamp::from_micros(0), body }
+}
+
+fn intent() -> Intent {
+    let (run, step) = (RunId::from_bytes([1; 16]), StepId::from_bytes([2; 16]));
+    let card = card();
+    let salt = b"salt".to_vec();
+    let call = card.call_digest(&salt);
+    let condition = Condition::Driver {
+        run,
+        seq: 1,
+        epoch: Epoch(1),
+        take: None,
+        live_at: None,
+        label_seq: None,
+    };
+    let append = Append {
+        condition,
+        events: vec![started(run, step, call)],
+        contents: vec![],
+        specs: vec![],
+        durability: Durability::Synced,
+    };
+    Intent { run, step, card, salt, deadline: Duration::from_millis(1), append }
+}
+
+fn card() -> Card {
+    Card {
+        capability: "t".to_owned(),
+        tool: "t".to_owned(),
+        arguments: Object::new(),
+        spec: Digest::ZERO,
+        effect: EffectClass::LocalMutation,
+        source: false,
+        sink: true,
+        authority: vec![],
+        sandbox: None,
+        rules: vec![],
+        reviewers: None,
+    }
+}
+
+/// Whether an intent gets its receipt. One that does not is not handed to the store either.
+fn receipt(change: impl FnOnce(&mut Intent)) -> Result<(), StoreError> {
+    let store = RecordingStore::new();
+    let mut intent = intent();
+    change(&mut intent);
+    let given = block_on(commit(&store, &Scope::of_file_owner(), intent));
+    assert_eq!(store.appends().len(), usize::from(given.is_ok()));
+    given.map(|receipt| drop(receipt.into_permit()))
+}
+
+#[test]
+fn only_a_synced_start_of_this_very_call_gives_a_receipt() {
+    assert_eq!(receipt(|_| {}), Ok(()));
+    let refused = Err(StoreError::NotAdmitted);
+    assert_eq!(receipt(|intent| intent.append.durability = Durability::Written), refused);
+    assert_eq!(receipt(|intent| intent.append.events.clear()), refused);
+    // What would run is not what the event says: another argument, another tool, another salt.
+    let argument = |intent: &mut Intent| drop(intent.card.arguments.insert("path", "x"));
+    assert_eq!(receipt(argument), refused);
+    assert_eq!(receipt(|intent| intent.card.tool = "u".to_owned()), refused);
+    assert_eq!(receipt(|intent| intent.salt.clear()), refused);
+    assert_eq!(receipt(|intent| intent.append.condition = Condition::Late), refused);
+    assert_eq!(receipt(|intent| intent.step = StepId::from_bytes([3; 16])), refused);
+    assert_eq!(receipt(|intent| intent.run = RunId::from_bytes([3; 16])), refused);
+    let twice = |intent: &mut Intent| {
+        let again = intent.append.events.clone();
+        intent.append.events.extend(again);
+    };
+    assert_eq!(receipt(twice), refused);
+}
