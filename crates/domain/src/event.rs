@@ -22,7 +22,7 @@ use crate::id::{JournalId, QuestionId, RunId, StepId, ThreadId};
 use crate::label::Labels;
 use crate::lease::{Epoch, Holder};
 use crate::limits::Limits;
-use crate::observation::Observation;
+use crate::observation::{Failure, Observation};
 use crate::proposal::{ProposalKind, ProposalOrigin};
 use crate::question::{QuestionKind, QuestionStatus};
 use crate::run::{EndReason, FrozenTool};
@@ -316,6 +316,12 @@ pub struct QuestionAsked {
     pub uses: u32,
     /// Until when it can be answered.
     pub expires_at: Option<Timestamp>,
+    /// How long a yes can be used, in milliseconds.
+    pub grant_ttl_ms: Option<u64>,
+    /// Why the outcome is not known, for a question about one.
+    pub cause: Option<Failure>,
+    /// What is known of it: one sentence.
+    pub detail: Option<ContentRef>,
     /// Time spent deciding since the last record of it, in microseconds.
     pub active_us: u64,
 }
@@ -405,7 +411,7 @@ impl Body {
             Self::StepProposed(body) => vec![body.proposal],
             Self::StepFinished(body) => body.observation.iter().filter_map(|o| o.content).collect(),
             Self::OutcomeLate(body) => body.observation.content.into_iter().collect(),
-            Self::QuestionAsked(body) => vec![body.card],
+            Self::QuestionAsked(body) => std::iter::once(body.card).chain(body.detail).collect(),
             Self::QuestionAnswered(body) => {
                 body.statement.note.into_iter().chain(body.statement.result).collect()
             }

@@ -13,6 +13,7 @@ use crate::event::{
     Body, Event, LeaseAcquired, QuestionAnswered, QuestionAsked, RunCreated, StepFinished,
     StepStarted,
 };
+use crate::event::{QuestionClosed, RunFinished, StepOpened};
 use crate::id::{QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::limits::Limits;
@@ -138,23 +139,7 @@ impl RunState {
             Body::LeaseReleased(body) => (self.run.epoch == body.epoch
                 && self.run.holder.take().is_some())
             .then(Changed::default),
-            Body::StepOpened(body) => {
-                let settled = self.run.status == RunStatus::Running
-                    && self.batch.iter().all(|s| s.status.is_final());
-                let next = body.index == self.run.step_count && body.batch_index < body.batch;
-                if !settled || !next {
-                    return None;
-                }
-                self.run.step_count = self.run.step_count.checked_add(1)?;
-                self.question = None;
-                self.approvals.clear();
-                let step = new_step(at.step?, self.run.id, body, at.at);
-                if body.batch_index == 0 {
-                    self.batch.clear();
-                }
-                self.batch.push(step.clone());
-                Some(Changed { steps: vec![step], ..Changed::default() })
-            }
+            Body::StepOpened(body) => self.step_opened(body, at),
             Body::StepProposed(body) => self.change_step(at, |step, _| {
                 let fresh = step.status == StepStatus::Deciding && step.proposal.is_none();
                 step.proposal = Some(body.proposal);
@@ -176,26 +161,8 @@ impl RunState {
             Body::OutcomeLate(_) => at.step.map(|_| Changed::default()),
             Body::QuestionAsked(body) => self.question_asked(body, at),
             Body::QuestionAnswered(body) => self.question_answered(body, at),
-            Body::QuestionClosed(body) => {
-                let question = self.question.as_mut().filter(|q| q.id == body.question)?;
-                let ends =
-                    matches!(body.status, QuestionStatus::Expired | QuestionStatus::Withdrawn);
-                let open =
-                    matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted);
-                question.status = body.status;
-                question.closed_at = Some(at.at);
-                (ends && open)
-                    .then(|| Changed { questions: vec![question.clone()], ..Changed::default() })
-            }
-            Body::RunFinished(body) => {
-                self.run.status = body.reason.status();
-                self.run.reason = Some(body.reason);
-                self.run.note = body.note;
-                self.run.result = body.result;
-                self.run.finished_at = Some(at.at);
-                self.run.holder = None;
-                Some(self.close_open_rows(at.at))
-            }
+            Body::QuestionClosed(body) => self.question_closed(body, at),
+            Body::RunFinished(body) => Some(self.run_finished(body, at)),
             Body::RunCreated(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
@@ -209,18 +176,37 @@ impl RunState {
             return None;
         }
         self.run.epoch = body.epoch;
-        self.run.holder = Some(body.holder.clone());
+        let abandoned = self.run.holder.replace(body.holder.clone()).is_some();
         let mut changed = Changed::default();
-        // A recorded proposal without a verdict is judged again by the new holder; how often is counted.
+        // A recorded proposal without a verdict is judged again by the new holder. How often that took the life of
+        // the holder before is counted; one that let its lease go did not die.
         let undecided = self
             .batch
             .iter_mut()
             .find(|s| s.status == StepStatus::Deciding && s.proposal.is_some());
-        if let Some(step) = undecided {
+        if let Some(step) = undecided.filter(|_| abandoned) {
             step.attempts = step.attempts.saturating_add(1);
             changed.steps.push(step.clone());
         }
         Some(changed)
+    }
+
+    fn step_opened(&mut self, body: &StepOpened, at: &At) -> Option<Changed> {
+        let settled =
+            self.run.status == RunStatus::Running && self.batch.iter().all(|s| s.status.is_final());
+        let next = body.index == self.run.step_count && body.batch_index < body.batch;
+        if !settled || !next {
+            return None;
+        }
+        self.run.step_count = self.run.step_count.checked_add(1)?;
+        self.question = None;
+        self.approvals.clear();
+        let step = new_step(at.step?, self.run.id, body, at.at);
+        if body.batch_index == 0 {
+            self.batch.clear();
+        }
+        self.batch.push(step.clone());
+        Some(Changed { steps: vec![step], ..Changed::default() })
     }
 
     fn change_step(
@@ -236,7 +222,10 @@ impl RunState {
 
     fn approval_used(&mut self, id: QuestionId, at: &At) -> Option<Changed> {
         let question = self.question.as_mut().filter(|q| q.id == id && Some(q.step) == at.step)?;
-        if question.status != QuestionStatus::Granted || question.used >= question.uses {
+        if question.status != QuestionStatus::Granted
+            || question.used >= question.uses
+            || question.is_over(at.at)
+        {
             return None;
         }
         question.used = question.used.saturating_add(1);
@@ -278,9 +267,11 @@ impl RunState {
     }
 
     fn step_finished(&mut self, body: &StepFinished, at: &At) -> Option<Changed> {
+        let settled = self.question.as_ref().is_some_and(|q| q.status == QuestionStatus::Settled);
         let withdrawn = self.withdraw_question(at.at);
         let mut changed = self.change_step(at, |step, run| {
-            if step.status.is_final() || !body.status.is_final() {
+            let kind = body.observation.as_ref().map(|observation| observation.kind);
+            if !body.status.is_final() || !can_end(step, kind, body.read.is_some(), settled) {
                 return None;
             }
             step.status = body.status;
@@ -291,7 +282,7 @@ impl RunState {
                 step.origin = Some(read.origin);
             }
             run.active_us = run.active_us.saturating_add(body.active_us);
-            match body.observation.as_ref().map(|o| o.kind) {
+            match kind {
                 Some(ObservationKind::ToolResult) => run.failures = 0,
                 Some(ObservationKind::Denied) => run.denials = run.denials.saturating_add(1),
                 Some(kind) if kind.is_failure() => run.failures = run.failures.saturating_add(1),
@@ -319,10 +310,14 @@ impl RunState {
         let mut changed = self.change_step(at, |step, run| {
             let fits = match body.kind {
                 QuestionKind::Approval => {
-                    matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting)
+                    let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
+                    let asks = matches!(step.verdict, Some(Verdict::Ask { .. }));
+                    // Asked again when the call has changed, even if the policy would now allow it.
+                    open && (asks || step.question.is_some()) && body.cause.is_none()
                 }
                 QuestionKind::UnknownOutcome => {
-                    matches!(step.status, StepStatus::Executing | StepStatus::Awaiting)
+                    let open = matches!(step.status, StepStatus::Executing | StepStatus::Awaiting);
+                    open && step.starts > 0 && body.cause.is_some()
                 }
             };
             let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
@@ -358,7 +353,11 @@ impl RunState {
             .approvals
             .iter()
             .any(|a| a.person == body.person || a.statement.key == body.statement.key);
-        if !fits || again || !body.statement.covers.contains(&question.digest) {
+        if !fits
+            || again
+            || question.is_over(at.at)
+            || !body.statement.covers.contains(&question.digest)
+        {
             return None;
         }
         match answer {
@@ -387,6 +386,25 @@ impl RunState {
             approval: Some(approval),
             ..Changed::default()
         })
+    }
+
+    fn question_closed(&mut self, body: &QuestionClosed, at: &At) -> Option<Changed> {
+        let question = self.question.as_mut().filter(|q| q.id == body.question)?;
+        let ends = matches!(body.status, QuestionStatus::Expired | QuestionStatus::Withdrawn);
+        let open = matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted);
+        question.status = body.status;
+        question.closed_at = Some(at.at);
+        (ends && open).then(|| Changed { questions: vec![question.clone()], ..Changed::default() })
+    }
+
+    fn run_finished(&mut self, body: &RunFinished, at: &At) -> Changed {
+        self.run.status = body.reason.status();
+        self.run.reason = Some(body.reason);
+        self.run.note = body.note;
+        self.run.result = body.result;
+        self.run.finished_at = Some(at.at);
+        self.run.holder = None;
+        self.close_open_rows(at.at)
     }
 
     /// Ends a question that nobody will answer or use any more.
@@ -427,6 +445,20 @@ impl RunState {
         let threshold =
             usize::try_from(limits.loop_threshold.min(Limits::MAX_LOOP_THRESHOLD)).ok()?;
         (1..=Limits::MAX_CYCLE).find(|length| repeats(&self.recent, *length, threshold))
+    }
+}
+
+/// What can end a step, by where it stands: nothing comes back from a call that was never started.
+fn can_end(step: &Step, kind: Option<ObservationKind>, read: bool, settled: bool) -> bool {
+    use ObservationKind::{Denied, Interrupted, InvalidProposal, ToolError, ToolResult};
+    match (step.status, kind) {
+        (StepStatus::Deciding, None) => step.proposal.is_some() && read,
+        (StepStatus::Deciding, Some(InvalidProposal)) => step.proposal.is_some(),
+        (StepStatus::Deciding, Some(Denied)) => step.verdict.is_some(),
+        (StepStatus::Awaiting, Some(InvalidProposal | Denied)) => true,
+        (StepStatus::Awaiting, Some(ToolResult | ToolError)) => step.starts > 0 && settled,
+        (StepStatus::Executing, Some(ToolResult | ToolError | Interrupted | Denied)) => true,
+        _ => false,
     }
 }
 
@@ -473,7 +505,7 @@ fn new_run(id: RunId, event: &Event, body: &RunCreated) -> Run {
     }
 }
 
-fn new_step(id: StepId, run: RunId, body: &crate::event::StepOpened, at: Timestamp) -> Step {
+fn new_step(id: StepId, run: RunId, body: &StepOpened, at: Timestamp) -> Step {
     Step {
         id,
         run,
@@ -510,6 +542,9 @@ fn new_question(run: RunId, at: &At, body: &QuestionAsked) -> Option<Question> {
         reviewers: body.reviewers.clone(),
         on_rejection: body.on_rejection,
         uses: body.uses,
+        grant_ttl_ms: body.grant_ttl_ms,
+        cause: body.cause,
+        detail: body.detail,
         used: 0,
         yes: 0,
         expires_at: body.expires_at,

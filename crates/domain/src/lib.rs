@@ -19,6 +19,7 @@ pub mod approval;
 pub mod content;
 pub mod event;
 pub mod fold;
+pub mod grant;
 pub mod id;
 pub mod label;
 pub mod lease;

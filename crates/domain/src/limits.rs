@@ -40,10 +40,16 @@ impl Default for Limits {
     }
 }
 
-/// A limit that would stop every run before it starts, or never stop one.
+/// A limit that no run can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the limit `{0}` must be more than zero")]
-pub struct LimitsError(pub &'static str);
+pub enum LimitsError {
+    /// It would stop every run before it starts.
+    #[error("the limit `{0}` must be more than zero")]
+    Zero(&'static str),
+    /// More than the window that a run keeps can show.
+    #[error("the limit `{0}` must be at most {1}")]
+    TooLarge(&'static str, u64),
+}
 
 impl Limits {
     /// The longest cycle of calls that the loop detector sees.
@@ -67,10 +73,13 @@ impl Limits {
             ("question_ttl_ms", self.question_ttl_ms),
             ("grant_ttl_ms", self.grant_ttl_ms),
         ];
-        bounds
-            .into_iter()
-            .find(|(_, bound)| *bound == Some(0))
-            .map_or(Ok(()), |(name, _)| Err(LimitsError(name)))
+        if let Some((name, _)) = bounds.into_iter().find(|(_, bound)| *bound == Some(0)) {
+            return Err(LimitsError::Zero(name));
+        }
+        if self.loop_threshold > Self::MAX_LOOP_THRESHOLD {
+            return Err(LimitsError::TooLarge("loop_threshold", Self::MAX_LOOP_THRESHOLD));
+        }
+        Ok(())
     }
 
     /// How many finished steps the loop detector looks back on.
@@ -88,11 +97,13 @@ mod tests {
     #[test]
     fn zero_is_refused_by_name() {
         assert_eq!(Limits::default().check(), Ok(()));
+        let wide = Limits { loop_threshold: 33, ..Limits::default() };
+        assert_eq!(wide.check(), Err(LimitsError::TooLarge("loop_threshold", 32)));
         let zero = Limits { max_elapsed_ms: Some(0), ..Limits::default() };
-        assert_eq!(zero.check(), Err(LimitsError("max_elapsed_ms")));
+        assert_eq!(zero.check(), Err(LimitsError::Zero("max_elapsed_ms")));
         assert_eq!(
             Limits { max_steps: 0, ..Limits::default() }.check(),
-            Err(LimitsError("max_steps"))
+            Err(LimitsError::Zero("max_steps"))
         );
     }
 }

@@ -15,25 +15,26 @@ use portcullis_canon::{Digest, Object};
 
 use crate::event::Body;
 use crate::id::{RunId, StepId};
-use crate::ports::{Append, Committed, Durability, Store, StoreError};
+use crate::ports::{Append, Committed, Condition, Durability, Store, StoreError};
+use crate::question::Card;
 use crate::scope::Scope;
 
 /// A call that is about to happen, with the append that makes it durable.
+///
+/// What will run is read from the card, and so is the call digest: they cannot differ.
 #[derive(Debug)]
 pub struct Intent {
     /// The run.
     pub run: RunId,
     /// The step.
     pub step: StepId,
-    /// The tool.
-    pub tool: String,
-    /// The canonical arguments.
-    pub arguments: Object,
-    /// The call digest, as `step.started` names it.
-    pub call: Digest,
+    /// The whole call, as a person would be shown it.
+    pub card: Card,
+    /// The run's salt, which keys the call digest.
+    pub salt: Vec<u8>,
     /// How long it may take.
     pub deadline: Duration,
-    /// Holds a `step.started` for this step and call, and is synced.
+    /// Holds a `step.started` for this step and call, under the run's driver condition, and is synced.
     pub append: Append,
 }
 
@@ -73,13 +74,14 @@ pub async fn commit(
     scope: &Scope,
     intent: Intent,
 ) -> Result<Receipt, StoreError> {
-    let start = started(&intent).ok_or(StoreError::NotAdmitted)?;
+    let call = intent.card.call_digest(&intent.salt);
+    let start = started(&intent, call).ok_or(StoreError::NotAdmitted)?;
     let committed = store.append(scope, intent.append).await?;
     // Asserted again after the write: a store that answered for less than it was given gets no receipt.
     let durable = committed.durability == Durability::Synced
         && committed.events.iter().any(|event| {
             event.link.step == Some(intent.step)
-                && matches!(&event.body, Body::StepStarted(body) if body.call == intent.call)
+                && matches!(&event.body, Body::StepStarted(body) if body.call == call)
         });
     if !durable {
         return Err(StoreError::InDoubt);
@@ -88,16 +90,18 @@ pub async fn commit(
         run: intent.run,
         step: intent.step,
         start,
-        tool: intent.tool,
-        arguments: intent.arguments,
-        call: intent.call,
+        tool: intent.card.tool,
+        arguments: intent.card.arguments,
+        call,
         deadline: intent.deadline,
     };
     Ok(Receipt { call, committed })
 }
 
-fn started(intent: &Intent) -> Option<u32> {
-    if intent.append.durability != Durability::Synced {
+fn started(intent: &Intent, call: Digest) -> Option<u32> {
+    let driven =
+        matches!(intent.append.condition, Condition::Driver { run, .. } if run == intent.run);
+    if intent.append.durability != Durability::Synced || !driven {
         return None;
     }
     let mut starts = intent.append.events.iter().filter_map(|event| match &event.body {
@@ -108,7 +112,7 @@ fn started(intent: &Intent) -> Option<u32> {
         }
         _ => None,
     });
-    let body = starts.next().filter(|body| body.call == intent.call)?;
+    let body = starts.next().filter(|body| body.call == call)?;
     starts.next().is_none().then_some(body.start)
 }
 

@@ -3,15 +3,21 @@
 //! The **call digest** says what: everything on the card, keyed by the run's salt. The **question digest**
 //! says where and until when. A person's signature covers question digests; see [`crate::approval`].
 
+use std::time::Duration;
+
 use portcullis_canon::{Digest, Kind, Object, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::content::ContentRef;
 use crate::id::{InstanceId, QuestionId, RunId, StepId};
+use crate::observation::Failure;
 use crate::scope::Tenant;
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
 use crate::verdict::{OnRejection, Reviewers};
+
+/// The role that answers for outcomes of calls that nobody had to approve.
+pub const OUTCOME_ROLE: &str = "operator";
 
 /// What a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -147,6 +153,20 @@ impl Card {
         call_digest(&self.value().to_canonical(), run_salt)
     }
 
+    /// Who has to answer a question of this kind about the card. An outcome is asked of those who had to approve
+    /// the call, or of the operator where nobody had to; an approval without reviewers is no question.
+    #[must_use]
+    pub fn asks(&self, kind: QuestionKind) -> Option<Reviewers> {
+        match kind {
+            QuestionKind::Approval => self.reviewers.clone(),
+            QuestionKind::UnknownOutcome => Some(
+                self.reviewers
+                    .clone()
+                    .unwrap_or_else(|| Reviewers { role: OUTCOME_ROLE.to_owned(), count: 1 }),
+            ),
+        }
+    }
+
     /// True when `other` is the same call of the same tool: all but the rules and the reviewers.
     #[must_use]
     pub fn same_call(&self, other: &Self) -> bool {
@@ -187,8 +207,12 @@ pub struct Terms<'a> {
     pub call: Digest,
     /// Until when it can be answered.
     pub expires_at: Option<Timestamp>,
+    /// Who has to answer.
+    pub reviewers: &'a Reviewers,
     /// How often a yes can be used.
     pub uses: u32,
+    /// How long a yes can be used once enough people have said it, in milliseconds.
+    pub grant_ttl_ms: Option<u64>,
 }
 
 impl Terms<'_> {
@@ -196,6 +220,7 @@ impl Terms<'_> {
     #[must_use]
     pub fn digest(&self) -> Digest {
         let expiry = self.expires_at.map_or_else(Vec::new, |at| at.micros().to_be_bytes().to_vec());
+        let grant_ttl = self.grant_ttl_ms.map_or_else(Vec::new, |ms| ms.to_be_bytes().to_vec());
         Digest::of_parts(
             Kind::Question,
             &[
@@ -207,7 +232,10 @@ impl Terms<'_> {
                 self.kind.as_str().as_bytes(),
                 self.call.as_bytes(),
                 &expiry,
+                self.reviewers.role.as_bytes(),
+                &self.reviewers.count.to_be_bytes(),
                 &self.uses.to_be_bytes(),
+                &grant_ttl,
             ],
         )
     }
@@ -238,6 +266,12 @@ pub struct Question {
     pub on_rejection: OnRejection,
     /// How often a yes can be used.
     pub uses: u32,
+    /// How long a yes can be used once enough people have said it, in milliseconds.
+    pub grant_ttl_ms: Option<u64>,
+    /// Why the outcome is not known, for a question about one.
+    pub cause: Option<Failure>,
+    /// What is known of it: one sentence.
+    pub detail: Option<ContentRef>,
     /// How often it was.
     pub used: u32,
     /// How many people said yes.
@@ -255,7 +289,7 @@ pub struct Question {
 impl Question {
     /// What the question digest was made from.
     #[must_use]
-    pub fn terms<'a>(&self, instance: InstanceId, tenant: &'a Tenant) -> Terms<'a> {
+    pub fn terms<'a>(&'a self, instance: InstanceId, tenant: &'a Tenant) -> Terms<'a> {
         Terms {
             instance,
             tenant,
@@ -265,8 +299,29 @@ impl Question {
             kind: self.kind,
             call: self.call,
             expires_at: self.expires_at,
+            reviewers: &self.reviewers,
             uses: self.uses,
+            grant_ttl_ms: self.grant_ttl_ms,
         }
+    }
+
+    /// When the question, or its grant, ends by itself; nothing once it is closed.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        match self.status {
+            QuestionStatus::Open => self.expires_at,
+            QuestionStatus::Granted => {
+                let ttl = self.grant_ttl_ms.map(Duration::from_millis);
+                self.granted_at.zip(ttl).map(|(granted, ttl)| granted.after(ttl))
+            }
+            _ => None,
+        }
+    }
+
+    /// True when its time is over at `now`. At that very instant it still holds.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.ends_at().is_some_and(|end| now > end)
     }
 }
 
@@ -274,7 +329,7 @@ impl Question {
 mod tests {
     use super::*;
 
-    fn terms(tenant: &Tenant) -> Terms<'_> {
+    fn terms<'a>(tenant: &'a Tenant, reviewers: &'a Reviewers) -> Terms<'a> {
         Terms {
             instance: InstanceId::from_bytes([1; 16]),
             tenant,
@@ -284,14 +339,19 @@ mod tests {
             kind: QuestionKind::Approval,
             call: Digest::ZERO,
             expires_at: None,
+            reviewers,
             uses: 1,
+            grant_ttl_ms: None,
         }
     }
 
     #[test]
     fn each_term_changes_the_question_digest() {
         let tenant = Tenant::local();
-        let base = terms(&tenant);
+        let one = Reviewers { role: "operator".to_owned(), count: 1 };
+        let (two, other) =
+            (Reviewers { count: 2, ..one.clone() }, Reviewers { role: "x".to_owned(), count: 1 });
+        let base = terms(&tenant, &one);
         let changed = [
             Terms { instance: InstanceId::from_bytes([9; 16]), ..base.clone() },
             Terms { run: RunId::from_bytes([9; 16]), ..base.clone() },
@@ -301,6 +361,9 @@ mod tests {
             Terms { call: Digest::of(Kind::Call, b"other"), ..base.clone() },
             Terms { expires_at: Some(Timestamp::from_micros(0)), ..base.clone() },
             Terms { uses: 2, ..base.clone() },
+            Terms { reviewers: &two, ..base.clone() },
+            Terms { reviewers: &other, ..base.clone() },
+            Terms { grant_ttl_ms: Some(1), ..base.clone() },
         ];
         let digests: std::collections::BTreeSet<_> =
             changed.iter().chain([&base]).map(Terms::digest).collect();

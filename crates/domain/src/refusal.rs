@@ -73,8 +73,6 @@ pub enum Refusal {
     NoReviewer,
     /// Every place for a blocking tool is taken by a call that outlived its deadline.
     NoCapacity,
-    /// The lease would end before the tool's deadline.
-    LeaseTooShort,
 }
 
 impl Refusal {
@@ -112,7 +110,6 @@ impl Refusal {
             Self::Expired => "expired",
             Self::NoReviewer => "no_reviewer",
             Self::NoCapacity => "no_capacity",
-            Self::LeaseTooShort => "lease_too_short",
         }
     }
 }

@@ -166,6 +166,7 @@ text_columns!(
     crate::proposal::ProposalKind,
     crate::proposal::ProposalOrigin,
     crate::question::QuestionKind,
+    crate::observation::Failure,
     crate::question::QuestionStatus,
     crate::verdict::OnRejection,
 );
@@ -310,8 +311,9 @@ rows! {
         id, run, index, batch, batch_index, opened_at, status, proposal, kind, origin, admitted, verdict, policy,
         question, attempts, starts, observation, started_at, finished_at,
     }
-    Question in "questions", key 1, fixed 12 {
-        id, run, step, kind, digest, call, card, reviewers, on_rejection, uses, expires_at, asked_at, status,
+    Question in "questions", key 1, fixed 15 {
+        id, run, step, kind, digest, call, card, reviewers, on_rejection, uses, expires_at, grant_ttl_ms, cause, detail,
+        asked_at, status,
         used, yes, granted_at, closed_at,
     }
     Approval in "approvals", key 2, fixed 4 {

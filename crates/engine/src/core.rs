@@ -271,10 +271,14 @@ impl Core {
             return Ok(ended);
         }
         if let Some(step) = self.open_step() {
-            return Ok(match step.status {
-                StepStatus::Deciding if step.proposal.is_none() => Progress::Open,
-                _ => self.progress(),
-            });
+            return match step.status {
+                StepStatus::Deciding if step.proposal.is_none() => Ok(Progress::Open),
+                // Its outcome could not be recorded: only taking the run up again can say what became of it.
+                StepStatus::Executing => {
+                    Err(GateError::Misuse("the outcome of a call is not recorded; attach again"))
+                }
+                _ => Ok(self.progress()),
+            };
         }
         let opened = self
             .record(|core| {

@@ -11,7 +11,9 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use portcullis_domain::permit::Permit;
-use portcullis_domain::ports::{Clock, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource};
+use portcullis_domain::ports::{
+    Clock, Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource,
+};
 
 /// How a call ended, or that it has not.
 pub(crate) enum Performed {
@@ -44,11 +46,12 @@ impl Running {
 pub(crate) async fn perform(
     source: Arc<dyn ToolSource>,
     permit: Permit,
+    place: Option<Box<dyn Place>>,
     spawn: &dyn Spawn,
     clock: &dyn Clock,
 ) -> Performed {
     let deadline = permit.deadline();
-    let running = match begin(source, permit, spawn) {
+    let running = match begin(source, permit, place, spawn) {
         Ok(running) => running,
         Err(_) => return Performed::NotBegun,
     };
@@ -58,19 +61,18 @@ pub(crate) async fn perform(
 fn begin(
     source: Arc<dyn ToolSource>,
     permit: Permit,
+    place: Option<Box<dyn Place>>,
     spawn: &dyn Spawn,
 ) -> Result<Running, SpawnError> {
     let (sender, receiver) = oneshot::channel();
-    let blocks = source.blocks();
     let call = async move {
         let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
         // Nobody listens any more when the engine itself is gone; the intent is in the record then.
         let _ = sender.send(answer.map_err(|_| Panic));
     };
-    if blocks {
-        spawn.spawn_blocking(Box::new(move || futures_executor::block_on(call)))?;
-    } else {
-        spawn.spawn(Box::pin(call))?;
+    match place {
+        Some(place) => place.run(Box::new(move || futures_executor::block_on(call)))?,
+        None => spawn.spawn(Box::pin(call))?,
     }
     Ok(Running(receiver))
 }

@@ -1,9 +1,9 @@
 //! What the gate could not do. A refusal is not an error: it is recorded and observed.
 
 use portcullis_canon::SchemaError;
+use portcullis_domain::grant::ApprovalFault;
 use portcullis_domain::limits::LimitsError;
-use portcullis_domain::ports::{Disposition, KeyRefusal, StoreError};
-use portcullis_domain::run::RunStatus;
+use portcullis_domain::ports::{Disposition, StoreError};
 use portcullis_domain::tool::SpecError;
 
 /// Why the gate did not do what it was asked. Nothing happened that is not in the record.
@@ -18,9 +18,6 @@ pub enum GateError {
     /// The call does not fit what this run is waiting for.
     #[error("{0}")]
     Misuse(&'static str),
-    /// The run is in another status than the act needs.
-    #[error("the run is {status}", status = .0.as_str())]
-    RunState(RunStatus),
     /// A waiting call names a tool that is not registered now.
     #[error(
         "the waiting call needs the tool `{0}`, which is not available now; start with the tools that the run began with"
@@ -32,6 +29,9 @@ pub enum GateError {
     /// A recorded content that is needed to go on is gone or damaged.
     #[error("a recorded {0} is missing or damaged; run `portcullis verify`")]
     Content(&'static str),
+    /// Every place for blocking work is taken, by calls that outlived their deadline among others.
+    #[error("every place for blocking work is taken; nothing was run, resume later")]
+    NoCapacity,
     /// The executor would not run the work.
     #[error("the executor is shutting down")]
     Executor,
@@ -40,48 +40,18 @@ pub enum GateError {
     Bug(&'static str),
 }
 
-/// Why recorded answers do not amount to leave to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ApprovalFault {
-    /// The question's digest is not that of its terms.
-    #[error("the question does not fit its digest")]
-    Question,
-    /// The card's digest is not the question's call digest.
-    #[error("the card does not fit its digest")]
-    Card,
-    /// The answer is not signed as it must be.
-    #[error("{0}")]
-    Key(#[from] KeyRefusal),
-    /// The signer does not have the role.
-    #[error("the signer does not have the role that was asked")]
-    Role,
-    /// The answer was signed for another question.
-    #[error("the answer was given to another question")]
-    Covers,
-    /// The answer came after the question's end.
-    #[error("the answer came too late")]
-    Late,
-    /// One person twice, or the asker where more than one person is needed.
-    #[error("the people who answered are not the people who were needed")]
-    People,
-    /// The state tables do not say what the events say.
-    #[error("the stored state is not the fold of its events")]
-    State,
-    /// Fewer people said yes than are needed.
-    #[error("not enough people said yes")]
-    TooFew,
-}
-
 impl GateError {
     /// What the error asks of the caller.
     #[must_use]
     pub const fn disposition(&self) -> Disposition {
         match self {
             Self::Store(error) => error.disposition(),
-            Self::Limits(_) | Self::Misuse(_) | Self::RunState(_) => Disposition::Refuse,
-            Self::ToolMissing(_) | Self::Approval(_) | Self::Content(_) | Self::Executor => {
-                Disposition::Operator
-            }
+            Self::Limits(_) | Self::Misuse(_) => Disposition::Refuse,
+            Self::ToolMissing(_)
+            | Self::Approval(_)
+            | Self::Content(_)
+            | Self::NoCapacity
+            | Self::Executor => Disposition::Operator,
             Self::Bug(_) => Disposition::Bug,
         }
     }

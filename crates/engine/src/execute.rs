@@ -13,7 +13,7 @@ use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
 use portcullis_domain::permit::{self, Intent};
 use portcullis_domain::ports::{
-    Append, Clock, Condition, Durability, StoreError, ToolFailure, ToolOutput,
+    Append, Clock, Condition, Durability, Place, StoreError, ToolFailure, ToolOutput,
 };
 use portcullis_domain::question::Card;
 use portcullis_domain::refusal::Refusal;
@@ -59,15 +59,20 @@ impl Core {
             let judgement = self.judge_call(ready.call.clone())?;
             let stands = match &judgement.verdict {
                 Verdict::Allow { .. } => true,
-                Verdict::Ask { .. } => ready.grant.is_some(),
+                Verdict::Ask { .. } => self.covers(ready.grant, judgement.body.admitted.call),
                 Verdict::Deny { .. } | Verdict::Abort { .. } => false,
             };
             if !stands {
                 self.ready = None;
-                return self.follow(judgement, ready.grant).await;
+                return self.follow(judgement, None).await;
             }
+            let place = match self.place(&judgement)? {
+                Ok(place) => place,
+                Err(error) if ready.grant.is_some() => return Err(error),
+                Err(_) => return self.refuse_place(judgement).await,
+            };
             match self.start(&judgement, ready.grant).await {
-                Ok(permit) => return self.finish(permit, judgement).await,
+                Ok(permit) => return self.finish(permit, place, judgement).await,
                 Err(GateError::Store(StoreError::InDoubt)) => {
                     if let Some(progress) = self.settle_doubt().await? {
                         return Ok(progress);
@@ -83,6 +88,30 @@ impl Core {
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    /// Whether a grant covers exactly this call.
+    fn covers(&self, grant: Option<QuestionId>, call: Digest) -> bool {
+        self.state.question.as_ref().is_some_and(|q| Some(q.id) == grant && q.call == call)
+    }
+
+    /// A place for a blocking call, taken before its intent: an approval is not spent on a call that cannot begin.
+    fn place(
+        &self,
+        judgement: &Judgement,
+    ) -> Result<Result<Option<Box<dyn Place>>, GateError>, GateError> {
+        let tool = self.parts.tools.get(&judgement.call.tool);
+        let tool = tool.ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
+        if !tool.source.blocks() {
+            return Ok(Ok(None));
+        }
+        Ok(self.parts.spawn.place().map(Some).map_err(|_| GateError::NoCapacity))
+    }
+
+    async fn refuse_place(&mut self, judgement: Judgement) -> Result<Progress, GateError> {
+        let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
+        let before = self.judged(&judgement)?;
+        self.end_step(Ending::observed(outcome).after(before, vec![judgement.spec])).await
     }
 
     /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
@@ -141,9 +170,8 @@ impl Core {
         let intent = Intent {
             run: self.run_id(),
             step,
-            tool: judgement.call.tool.clone(),
-            arguments: judgement.call.arguments.clone(),
-            call: judgement.body.admitted.call,
+            card: judgement.card.clone(),
+            salt: self.salt.clone(),
             deadline,
             append,
         };
@@ -157,6 +185,7 @@ impl Core {
     async fn finish(
         &mut self,
         permit: permit::Permit,
+        place: Option<Box<dyn Place>>,
         judgement: Judgement,
     ) -> Result<Progress, GateError> {
         let tools = Arc::clone(&self.parts.tools);
@@ -165,7 +194,7 @@ impl Core {
         let step = permit.step();
         let source = Arc::clone(&tool.source);
         let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let performed = perform(source, permit, spawn.as_ref(), clock.as_ref()).await;
+        let performed = perform(source, permit, place, spawn.as_ref(), clock.as_ref()).await;
         let recorded = self.conclude(step, performed, &judgement).await;
         match recorded {
             Ok(Concluded::Done(progress)) => Ok(progress),
@@ -189,21 +218,35 @@ impl Core {
         let tool =
             tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
         let spec = &tool.described.spec;
-        let (ending, running) = match performed {
-            Performed::Answered(Ok(output)) => (Some(self.answered_ending(spec, output)), None),
-            Performed::Answered(Err(failure)) => (self.failed_ending(spec, failure), None),
+        let (ending, running, cause) = match performed {
+            Performed::Answered(Ok(output)) => {
+                (Some(self.answered_ending(spec, output)), None, None)
+            }
+            Performed::Answered(Err(failure)) => {
+                let cause = (Failure::LostConnection, failure.to_string());
+                (self.failed_ending(spec, failure), None, Some(cause))
+            }
             Performed::NotBegun => {
                 let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
-                (Some(Ending::observed(outcome)), None)
+                (Some(Ending::observed(outcome)), None, None)
             }
-            Performed::Panicked => (self.cut_off(spec, Failure::Panic, "the tool panicked"), None),
+            Performed::Panicked => {
+                let message = "the tool panicked";
+                let ending = self.cut_off(spec, Failure::Panic, message);
+                (ending, None, Some((Failure::Panic, message.to_owned())))
+            }
             Performed::Overdue(running) => {
-                (self.cut_off(spec, Failure::Timeout, "the deadline passed"), Some(running))
+                let message = "the deadline passed, and the call may still be running";
+                let ending = self.cut_off(spec, Failure::Timeout, message);
+                (ending, Some(running), Some((Failure::Timeout, message.to_owned())))
             }
         };
-        let concluded = match ending {
-            Some(ending) => self.end_executed(ending).await,
-            None => self.unknown(&judgement.card, judgement.body.admitted.call).await,
+        let concluded = match (ending, cause) {
+            (Some(ending), _) => self.end_executed(ending).await,
+            (None, Some((cause, detail))) => {
+                self.unknown(&judgement.card, judgement.body.admitted.call, cause, &detail).await
+            }
+            (None, None) => Err(GateError::Bug("an outcome without a cause")),
         };
         if let Some(running) = running {
             late::watch(self, step, running, spec.clone());
@@ -287,11 +330,17 @@ impl Core {
     }
 
     /// The outcome of a call that may have changed something is unknown: look, or ask.
-    async fn unknown(&mut self, card: &Card, call: Digest) -> Result<Concluded, GateError> {
+    async fn unknown(
+        &mut self,
+        card: &Card,
+        call: Digest,
+        cause: Failure,
+        detail: &str,
+    ) -> Result<Concluded, GateError> {
         match self.reconcile(card).await {
             Some(ending) => self.end_executed(ending).await,
             None => {
-                let question = outcome_question(card.clone(), call);
+                let question = outcome_question(card.clone(), call, cause, detail)?;
                 self.put_question(Vec::new(), Vec::new(), question).await.map(Concluded::Done)
             }
         }
@@ -308,7 +357,7 @@ impl Core {
         let external = Labels::of(Origin::external(&card.tool));
         match found {
             Reconciled::Unknown => None,
-            Reconciled::Happened(output) => Some(Ending::observed(self.happened(card, output))),
+            Reconciled::Happened(output) => Some(self.happened(card, output)),
             Reconciled::DidNotHappen => {
                 let message = "a reconciliation found that it did not happen";
                 Some(Ending::observed(self.observer().failed(
@@ -328,11 +377,14 @@ impl Core {
     }
 
     /// What a reconciliation found is read under the rules for the tool's own answer.
-    fn happened(&self, card: &Card, output: ToolOutput) -> Outcome {
-        let tool = self.parts.tools.get(&card.tool);
-        let max_bytes =
-            tool.map_or(ToolSpec::MAX_RESULT_BYTES, |tool| tool.described.spec.max_result_bytes);
-        self.observer().output(&card.tool, max_bytes, output)
+    fn happened(&self, card: &Card, output: ToolOutput) -> Ending {
+        match self.parts.tools.get(&card.tool) {
+            Some(tool) => self.answered_ending(&tool.described.spec, output),
+            None => {
+                let bound = ToolSpec::MAX_RESULT_BYTES;
+                Ending::observed(self.observer().output(&card.tool, bound, output))
+            }
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What people do beside a run: answering its questions, and ending it. No lease is needed.
 
 use portcullis_canon::{Digest, Limits, Value, parse};
-use portcullis_domain::approval::{Answer, Approval, Signature, Statement};
+use portcullis_domain::approval::{Answer, Signature, Statement};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, QuestionAnswered, RunFinished, StepFinished, ThreadLabelled};
 use portcullis_domain::fold::RunState;
+use portcullis_domain::grant::{ApprovalFault, signer};
 use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::label::{Labels, Name, Origin};
 use portcullis_domain::observation::Failure;
@@ -13,15 +14,19 @@ use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
+use portcullis_domain::step::StepStatus;
 use portcullis_domain::verdict::OnRejection;
 
 use crate::compose;
 use crate::core::content;
 use crate::error::GateError;
-use crate::grant;
 use crate::observe::{Observer, Outcome};
 use crate::parts::Parts;
 use crate::sweep;
+use crate::tools::Described;
+
+/// How far the signed time may lie from the gate's own, in microseconds: five minutes.
+const MAX_STATEMENT_AGE_US: u64 = 300_000_000;
 
 /// How often an answer is composed anew when a late outcome was recorded meanwhile.
 const MAX_TRIES: u32 = 8;
@@ -89,17 +94,18 @@ async fn try_answer(
 ) -> Result<Answered, GateError> {
     let state = parts.store.run(scope, answer.run).await?.ok_or(StoreError::NotFound("run"))?;
     let question = open_question(&state, answer)?.clone();
-    if let Some(due) = sweep::due(&question, &state.run.limits, parts.clock.now()) {
-        sweep::expire(parts, scope, answer.run, &question, due).await?;
+    let now = parts.clock.now();
+    if question.is_over(now) {
+        sweep::expire(parts, scope, answer.run, &question).await?;
         return Err(StoreError::QuestionState { status: QuestionStatus::Expired }.into());
     }
-    let approval = Approval {
-        question: question.id,
-        person: String::new(),
-        statement: answer.statement.clone(),
-        signature: answer.signature,
-    };
-    let reviewer = grant::signer(&question, &approval, &state.run, parts.keys.as_ref())
+    let statement = &answer.statement;
+    // A statement is recorded when it is made: an older one is replayed, or signed with a key whose term is over.
+    if now.micros_since(statement.at).max(statement.at.micros_since(now)) > MAX_STATEMENT_AGE_US {
+        return Err(GateError::Approval(ApprovalFault::Time));
+    }
+    let keys = parts.keys.as_ref();
+    let reviewer = signer(&question, statement, &answer.signature, &state.run.owner, keys)
         .map_err(GateError::Approval)?;
     let salt = content(parts, scope, state.run.salt, "run salt").await?;
     let composed =
@@ -177,12 +183,24 @@ async fn compose_answer(
     let after = compose::preview(state, &events)
         .map_err(|_| GateError::Bug("the fold refuses an answer"))?;
     let by = end.map(|_| person.to_owned());
+    let completes = outcome.status == StepStatus::Done && is_terminal(parts, state).await?;
+    let end = end.or_else(|| completes.then_some(EndReason::GoalCompleted));
     let Some(reason) = end.or_else(|| compose::limit_met(&after, now)) else {
         return Ok(Composed { events, contents, led_to: Answered::GoesOn });
     };
-    let body = Body::RunFinished(RunFinished { reason, note: None, result: None, by });
+    let result = outcome.observation.content.filter(|_| reason == EndReason::GoalCompleted);
+    let body = Body::RunFinished(RunFinished { reason, note: None, result, by });
     events.push(NewEvent { stream: state.run.id.into(), step: None, at: now, body });
     Ok(Composed { events, contents, led_to: Answered::Ended(reason) })
+}
+
+/// Whether the call in question was one to a tool that completes its run.
+async fn is_terminal(parts: &Parts, state: &RunState) -> Result<bool, GateError> {
+    let spec = state.step().and_then(|step| step.admitted.as_ref()).map(|admitted| admitted.spec);
+    let spec = spec.ok_or(GateError::Bug("a question about no call"))?;
+    let bytes = parts.store.spec(spec).await?.ok_or(GateError::Content("tool spec"))?;
+    let described = Described::recorded(&bytes).ok_or(GateError::Content("tool spec"))?;
+    Ok(described.spec.terminal)
 }
 
 /// What an answer makes of its step, and of the run; `None` when it is a yes.
@@ -326,10 +344,13 @@ pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
 
 async fn sweep_one(parts: &Parts, scope: &Scope, question: &Question) -> Result<bool, GateError> {
     let Some(state) = parts.store.run(scope, question.run).await? else { return Ok(false) };
-    let Some(due) = sweep::due(question, &state.run.limits, parts.clock.now()) else {
+    let Some(question) = state.question.filter(|now| now.id == question.id) else {
         return Ok(false);
     };
-    match sweep::expire(parts, scope, question.run, question, due).await {
+    if !question.is_over(parts.clock.now()) {
+        return Ok(false);
+    }
+    match sweep::expire(parts, scope, question.run, &question).await {
         Ok(()) => Ok(true),
         // Somebody else was first.
         Err(StoreError::QuestionState { .. } | StoreError::RunState { .. }) => Ok(false),

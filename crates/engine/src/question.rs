@@ -6,15 +6,13 @@ use portcullis_canon::Digest;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, QuestionAsked};
 use portcullis_domain::id::{QuestionId, StepId};
+use portcullis_domain::observation::Failure;
 use portcullis_domain::ports::NewEvent;
 use portcullis_domain::question::{Card, QuestionKind, Terms};
 use portcullis_domain::verdict::{OnRejection, Reviewers};
 
 use crate::core::{Batch, Core, Progress};
 use crate::error::GateError;
-
-/// The role that answers questions about unknown outcomes of calls that nobody had to approve.
-const OUTCOME_ROLE: &str = "operator";
 
 /// A question, before it has an id.
 #[derive(Clone, Debug)]
@@ -24,22 +22,28 @@ pub(crate) struct Question {
     pub(crate) call: Digest,
     pub(crate) reviewers: Reviewers,
     pub(crate) on_rejection: OnRejection,
+    /// Why the outcome is not known, and one sentence about it.
+    pub(crate) cause: Option<(Failure, String)>,
 }
 
 /// "Did this call happen?", asked of those who had to approve it, or else of the operator.
-pub(crate) fn outcome_question(card: Card, call: Digest) -> Question {
-    let role = card
-        .reviewers
-        .as_ref()
-        .map_or(OUTCOME_ROLE, |reviewers| reviewers.role.as_str())
-        .to_owned();
-    Question {
-        kind: QuestionKind::UnknownOutcome,
+pub(crate) fn outcome_question(
+    card: Card,
+    call: Digest,
+    cause: Failure,
+    detail: &str,
+) -> Result<Question, GateError> {
+    let kind = QuestionKind::UnknownOutcome;
+    let reviewers =
+        card.asks(kind).ok_or(GateError::Bug("an outcome that nobody is asked about"))?;
+    Ok(Question {
+        kind,
         card,
         call,
-        reviewers: Reviewers { role, count: 1 },
+        reviewers,
         on_rejection: OnRejection::Observe,
-    }
+        cause: Some((cause, detail.to_owned())),
+    })
 }
 
 impl Core {
@@ -54,21 +58,21 @@ impl Core {
         let active_us = self.take_active_us();
         self.ready = None;
         self.record(move |core| {
-            let (event, content) = core.question_asked(step, &question, active_us);
+            let (event, contents) = core.question_asked(step, &question, active_us);
             let mut events = before.clone();
             events.push(event);
-            Ok(Batch { events, contents: vec![content], specs: specs.clone() })
+            Ok(Batch { events, contents, specs: specs.clone() })
         })
         .await
     }
 
-    /// The event that asks, and the card's content.
+    /// The event that asks, and its contents.
     pub(crate) fn question_asked(
         &self,
         step: StepId,
         question: &Question,
         active_us: u64,
-    ) -> (NewEvent, Content) {
+    ) -> (NewEvent, Vec<Content>) {
         let now = self.parts.clock.now();
         let run = &self.state.run;
         let id = QuestionId::draw(now, self.parts.entropy.as_ref());
@@ -83,9 +87,15 @@ impl Core {
             kind: question.kind,
             call: question.call,
             expires_at,
+            reviewers: &question.reviewers,
             uses,
+            grant_ttl_ms: run.limits.grant_ttl_ms,
         };
         let card = Content::seal(question.card.value().to_canonical(), self.parts.entropy.as_ref());
+        let detail = question
+            .cause
+            .as_ref()
+            .map(|(_, text)| Content::seal(text.clone().into_bytes(), self.parts.entropy.as_ref()));
         let body = QuestionAsked {
             question: id,
             kind: question.kind,
@@ -96,16 +106,13 @@ impl Core {
             on_rejection: question.on_rejection,
             uses,
             expires_at,
+            grant_ttl_ms: run.limits.grant_ttl_ms,
+            cause: question.cause.as_ref().map(|(cause, _)| *cause),
+            detail: detail.as_ref().map(Content::reference),
             active_us,
         };
-        (
-            NewEvent {
-                stream: run.id.into(),
-                step: Some(step),
-                at: now,
-                body: Body::QuestionAsked(body),
-            },
-            card,
-        )
+        let body = Body::QuestionAsked(body);
+        let event = NewEvent { stream: run.id.into(), step: Some(step), at: now, body };
+        (event, std::iter::once(card).chain(detail).collect())
     }
 }

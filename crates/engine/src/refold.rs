@@ -1,15 +1,16 @@
-//! A run's state from its events alone, for the moment at which a grant is used.
+//! A run's state from its events alone, for the moment at which a run is taken up.
 //!
-//! Tables are the fold, but whoever can write the file can set a used grant back to granted. Before a grant is
-//! used the run's stream is folded again, hash by hash, and compared with what the tables say.
+//! Tables are the fold, but whoever can write the file can set a used grant back to granted, or an executing step
+//! back to deciding. Before a run goes on its stream is folded again, hash by hash, and compared with the tables.
 
 use portcullis_domain::fold::RunState;
+use portcullis_domain::grant::ApprovalFault;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{EventFilter, MAX_PAGE, Store};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 
-use crate::error::{ApprovalFault, GateError};
+use crate::error::GateError;
 
 /// Compares `state` with a fresh fold of the run's stream.
 pub(crate) async fn check(

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use portcullis_canon::{Limits, Value, from_slice};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, StepJudged};
+use portcullis_domain::grant::Grant;
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::label::Labels;
 use portcullis_domain::ports::NewEvent;
-use portcullis_domain::proposal::ProposalKind;
+use portcullis_domain::proposal::{MAX_PROPOSAL_BYTES, ProposalKind};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::Admitted;
@@ -17,7 +18,6 @@ use portcullis_domain::verdict::{OnRejection, Reviewers, Verdict};
 use crate::admit::{Admission, Call, Echo, admit, card};
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, content, moved};
 use crate::error::GateError;
-use crate::grant;
 use crate::judge::judge;
 use crate::question::Question;
 
@@ -43,6 +43,9 @@ impl Core {
         if !open {
             return Err(GateError::Misuse("no step awaits a proposal"));
         }
+        // What is longer than a proposal may be is kept as far as that can be seen.
+        let mut raw = raw;
+        raw.truncate(MAX_PROPOSAL_BYTES.saturating_add(1));
         match self.record_proposal(&raw).await {
             Err(GateError::Store(error)) if moved(&error) => {
                 self.reload().await?;
@@ -154,6 +157,10 @@ impl Core {
         reviewers: Reviewers,
         on_rejection: OnRejection,
     ) -> Result<Progress, GateError> {
+        // The card says who is asked, also where today's policy would not ask any more.
+        let mut judgement = judgement;
+        judgement.card.reviewers = Some(reviewers.clone());
+        judgement.body.admitted.call = judgement.card.call_digest(&self.salt);
         let before = self.judged(&judgement)?;
         let question = Question {
             kind: QuestionKind::Approval,
@@ -161,6 +168,7 @@ impl Core {
             call: judgement.body.admitted.call,
             reviewers,
             on_rejection,
+            cause: None,
         };
         self.put_question(before, vec![judgement.spec], question).await
     }
@@ -176,19 +184,21 @@ impl Core {
         let request = self.open_step().map_or(0, |step| step.index);
         let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
         let shown = content(&self.parts, &self.scope, question.card, "card").await?;
-        let keys = Arc::clone(&self.parts.keys);
-        let instance = self.parts.store.instance();
         let approvals = self.parts.store.approvals(&self.scope, question.id).await?;
-        grant::check(
-            &question,
-            &approvals,
-            &shown,
-            &self.salt,
-            &self.state.run,
-            instance,
-            keys.as_ref(),
-        )
-        .map_err(GateError::Approval)?;
+        let grant = Grant {
+            question: &question,
+            approvals: &approvals,
+            card: &shown,
+            salt: &self.salt,
+            run: &self.state.run,
+            instance: self.parts.store.instance(),
+        };
+        let amounts = match grant.amounts(self.parts.clock.now(), self.parts.keys.as_ref()) {
+            Ok(()) => true,
+            // Their keys are not valid any more, for instance: the people who are valid now are asked again.
+            Err(fault) if fault.asks_again() => false,
+            Err(fault) => return Err(GateError::Approval(fault)),
+        };
         let shown: Card =
             from_slice(&shown, &Limits::ENVELOPE).map_err(|_| GateError::Content("card"))?;
         let tools = Arc::clone(&self.parts.tools);
@@ -204,13 +214,14 @@ impl Core {
                 }
             };
         let judgement = self.judge_call(call)?;
-        let stands = match &judgement.verdict {
-            Verdict::Allow { .. } => shown.same_call(&judgement.card),
-            Verdict::Ask { .. } => judgement.body.admitted.call == question.call,
-            Verdict::Deny { .. } | Verdict::Abort { .. } => false,
-        };
+        let stands = amounts
+            && match &judgement.verdict {
+                Verdict::Allow { .. } => shown.same_call(&judgement.card),
+                Verdict::Ask { .. } => judgement.body.admitted.call == question.call,
+                Verdict::Deny { .. } | Verdict::Abort { .. } => false,
+            };
         match judgement.verdict {
-            // What was approved is not what would run: ask again, of the same people.
+            // What was approved is not what would run: ask again, in the same role.
             Verdict::Allow { .. } if !stands => {
                 self.ask(judgement, question.reviewers, question.on_rejection).await
             }

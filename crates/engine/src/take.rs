@@ -171,6 +171,7 @@ pub(crate) async fn attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<T
         return Ok(taken);
     }
     let cause = takeable(parts, scope, &state).await?;
+    refold::check(parts.store.as_ref(), scope, &state).await?;
     require_tool(parts, &state)?;
     let salt = content(parts, scope, state.run.salt, "run salt").await?;
     let goal = String::from_utf8(content(parts, scope, state.run.goal, "goal").await?)
@@ -199,15 +200,12 @@ async fn waiting(
 ) -> Result<Option<Taken>, GateError> {
     let question =
         state.question.as_ref().ok_or(GateError::Bug("a waiting run has no question"))?;
-    if let Some(due) = sweep::due(question, &state.run.limits, parts.clock.now()) {
-        sweep::expire(parts, scope, state.run.id, question, due).await?;
+    if question.is_over(parts.clock.now()) {
+        sweep::expire(parts, scope, state.run.id, question).await?;
         return Ok(Some(Taken::Ended(EndReason::ApprovalExpired)));
     }
     match question.status {
-        QuestionStatus::Granted => {
-            refold::check(parts.store.as_ref(), scope, state).await?;
-            Ok(None)
-        }
+        QuestionStatus::Granted => Ok(None),
         _ => Ok(Some(Taken::Waiting(question.id))),
     }
 }
@@ -311,8 +309,9 @@ impl Core {
             Some(card) => match self.reconcile(&card).await {
                 Some(ending) => self.end_step(ending).await,
                 None => {
-                    self.put_question(Vec::new(), Vec::new(), outcome_question(card, admitted.call))
-                        .await
+                    let detail = "the process that made the call is gone";
+                    let question = outcome_question(card, admitted.call, Failure::Crash, detail)?;
+                    self.put_question(Vec::new(), Vec::new(), question).await
                 }
             },
             None => {
@@ -335,11 +334,10 @@ impl Core {
         else {
             return Ok(None);
         };
-        let Some(due) = sweep::due(&question, &self.state.run.limits, self.parts.clock.now())
-        else {
+        if !question.is_over(self.parts.clock.now()) {
             return Ok(None);
-        };
-        sweep::expire(&self.parts, &self.scope, self.run_id(), &question, due).await?;
+        }
+        sweep::expire(&self.parts, &self.scope, self.run_id(), &question).await?;
         self.reload().await?;
         Ok(self.ended())
     }

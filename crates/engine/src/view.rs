@@ -12,6 +12,9 @@ use crate::parts::Parts;
 /// How many earlier steps an agent sees after it was started.
 const HISTORY: u64 = 32;
 
+/// How many bytes of proposals and results they may have together, looked at before they are read.
+const HISTORY_BYTES: u64 = 4 * 1024 * 1024;
+
 impl Core {
     /// The view for the open step. `fresh` asks for the last few steps instead of only the last one.
     pub(crate) async fn view(&mut self, fresh: bool) -> Result<View, GateError> {
@@ -27,7 +30,9 @@ impl Core {
         if limit > 0 {
             let page = Page { offset: first, limit };
             let rows = parts.store.steps(&scope, self.run_id(), page).await?;
-            for step in rows.rows.into_iter().flatten().filter(|step| step.index < request) {
+            let steps =
+                rows.rows.into_iter().flatten().filter(|step| step.index < request).collect();
+            for step in within_budget(steps) {
                 history.push(seen(&parts, &scope, &step).await?);
             }
         }
@@ -40,6 +45,26 @@ impl Core {
             steps_left: run.limits.max_steps.saturating_sub(request),
         })
     }
+}
+
+/// The latest steps whose texts fit together, oldest first; the very last one always.
+fn within_budget(steps: Vec<Step>) -> Vec<Step> {
+    let bytes = |step: &Step| {
+        let observed = step.observation.as_ref().and_then(|observation| observation.content);
+        observed.iter().chain(&step.proposal).map(|content| content.size).sum::<u64>()
+    };
+    let mut left = HISTORY_BYTES;
+    let mut kept: Vec<Step> = Vec::new();
+    for step in steps.into_iter().rev() {
+        let fits = left.checked_sub(bytes(&step));
+        if fits.is_none() && !kept.is_empty() {
+            break;
+        }
+        left = fits.unwrap_or(0);
+        kept.push(step);
+    }
+    kept.reverse();
+    kept
 }
 
 async fn seen(parts: &Parts, scope: &Scope, step: &Step) -> Result<SeenStep, GateError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis_domain::ports::{BoxFuture, Clock, Entropy, Monotonic, Spawn, SpawnError};
+use portcullis_domain::ports::{BoxFuture, Clock, Entropy, Monotonic, Place, Spawn, SpawnError};
 use portcullis_domain::time::Timestamp;
 use tokio::runtime::Handle;
 
@@ -96,12 +96,27 @@ impl TokioSpawn {
     }
 }
 
-/// A taken place; free again when the work returns or panics.
-struct Place(Arc<AtomicUsize>);
+/// A taken place; free again when it is dropped.
+struct TakenPlace {
+    handle: Handle,
+    taken: Arc<AtomicUsize>,
+}
 
-impl Drop for Place {
+impl Drop for TakenPlace {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Place for TakenPlace {
+    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+        let handle = self.handle.clone();
+        handle.spawn_blocking(move || {
+            let place = self;
+            work();
+            drop(place);
+        });
+        Ok(())
     }
 }
 
@@ -111,18 +126,11 @@ impl Spawn for TokioSpawn {
         Ok(())
     }
 
-    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
-        let place = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
+    fn place(&self) -> Result<Box<dyn Place>, SpawnError> {
+        let taken = self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, |taken| {
             (taken < self.places).then(|| taken.saturating_add(1))
         });
-        if place.is_err() {
-            return Err(SpawnError::NoCapacity);
-        }
-        let place = Place(Arc::clone(&self.taken));
-        self.handle.spawn_blocking(move || {
-            work();
-            drop(place);
-        });
-        Ok(())
+        taken.map_err(|_| SpawnError::NoCapacity)?;
+        Ok(Box::new(TakenPlace { handle: self.handle.clone(), taken: Arc::clone(&self.taken) }))
     }
 }

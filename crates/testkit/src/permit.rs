@@ -3,14 +3,16 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use portcullis_canon::{Digest, Kind, Object, Value};
+use portcullis_canon::{Digest, Object};
 use portcullis_domain::event::{Body, StepStarted};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::permit::{Intent, Permit, commit};
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent};
+use portcullis_domain::question::Card;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::time::Timestamp;
+use portcullis_domain::tool::EffectClass;
 
 use crate::block_on;
 use crate::recording_store::RecordingStore;
@@ -48,8 +50,21 @@ fn intent(run: RunId, tool: &str, arguments: Object) -> Intent {
     let mut id = [0_u8; 16];
     id[..8].copy_from_slice(&NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
     let step = StepId::from_bytes(id);
-    let canonical = Value::Object(arguments.clone()).to_canonical();
-    let call = Digest::of_parts(Kind::Call, &[tool.as_bytes(), &canonical]);
+    let card = Card {
+        capability: tool.to_owned(),
+        tool: tool.to_owned(),
+        arguments,
+        spec: Digest::ZERO,
+        effect: EffectClass::ReadOnly,
+        source: false,
+        sink: false,
+        authority: Vec::new(),
+        sandbox: None,
+        rules: Vec::new(),
+        reviewers: None,
+    };
+    let salt = b"a salt".to_vec();
+    let call = card.call_digest(&salt);
     let deadline_ms = u64::try_from(DEADLINE.as_millis()).unwrap_or(u64::MAX);
     let body = Body::StepStarted(StepStarted { call, epoch: Epoch(1), deadline_ms, start: 1 });
     let at = Timestamp::from_micros(1_790_000_000_000_000);
@@ -67,7 +82,7 @@ fn intent(run: RunId, tool: &str, arguments: Object) -> Intent {
         specs: vec![],
         durability: Durability::Synced,
     };
-    Intent { run, step, tool: tool.to_owned(), arguments, call, deadline: DEADLINE, append }
+    Intent { run, step, card, salt, deadline: DEADLINE, append }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use portcullis_domain::lease::ProcessIdentity;
 use portcullis_domain::ports::{
-    BoxFuture, Clock, Entropy, Monotonic, Processes, Spawn, SpawnError,
+    BoxFuture, Clock, Entropy, Monotonic, Place, Processes, Spawn, SpawnError,
 };
 use portcullis_domain::time::Timestamp;
 
@@ -242,6 +242,13 @@ impl ThreadSpawn {
         }
     }
 
+    /// Waits until every place for blocking work is free.
+    pub fn wait_places(&self) {
+        while self.inner.taken.load(Ordering::SeqCst) > 0 {
+            thread::yield_now();
+        }
+    }
+
     fn start(&self, work: impl FnOnce() + Send + 'static) -> Result<(), SpawnError> {
         *lock(&self.inner.running) += 1;
         let running = Running(Arc::clone(&self.inner));
@@ -265,11 +272,21 @@ impl Drop for Running {
 }
 
 /// Gives a blocking place back.
-struct Place(Arc<Places>);
+struct TakenPlace(ThreadSpawn);
 
-impl Drop for Place {
+impl Drop for TakenPlace {
     fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::SeqCst);
+        self.0.inner.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Place for TakenPlace {
+    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+        let spawn = self.0.clone();
+        spawn.start(move || {
+            let _place = self;
+            work();
+        })
     }
 }
 
@@ -278,19 +295,13 @@ impl Spawn for ThreadSpawn {
         self.start(move || block_on(task))
     }
 
-    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+    fn place(&self) -> Result<Box<dyn Place>, SpawnError> {
         let limit = self.inner.blocking;
-        self.inner
-            .taken
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
-                (taken < limit).then(|| taken + 1)
-            })
-            .map_err(|_| SpawnError::NoCapacity)?;
-        let place = Place(Arc::clone(&self.inner));
-        self.start(move || {
-            let _place = place;
-            work();
-        })
+        let taken = self.inner.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |taken| {
+            (taken < limit).then(|| taken + 1)
+        });
+        taken.map_err(|_| SpawnError::NoCapacity)?;
+        Ok(Box::new(TakenPlace(self.clone())))
     }
 }
 
@@ -337,16 +348,17 @@ mod tests {
     fn blocking_places_are_bounded_and_come_back() {
         let spawn = ThreadSpawn::with_places(1);
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        spawn
-            .spawn_blocking(Box::new(move || {
-                let _ = wait.recv();
-            }))
-            .unwrap();
-        assert_eq!(spawn.spawn_blocking(Box::new(|| {})), Err(SpawnError::NoCapacity));
+        let work = Box::new(move || {
+            let _ = wait.recv();
+        });
+        spawn.place().unwrap().run(work).unwrap();
+        assert_eq!(spawn.place().err(), Some(SpawnError::NoCapacity));
         go.send(()).unwrap();
         spawn.wait_idle();
-        assert_eq!(spawn.spawn_blocking(Box::new(|| {})), Ok(()));
-        spawn.wait_idle();
+        let place = spawn.place().unwrap();
+        assert_eq!(spawn.place().err(), Some(SpawnError::NoCapacity));
+        drop(place);
+        assert!(spawn.place().is_ok());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use portcullis_domain::id::{InstanceId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::lease::{Epoch, Holder};
 use portcullis_domain::limits::Limits;
-use portcullis_domain::observation::{Observation, ObservationKind};
+use portcullis_domain::observation::{Failure, Observation, ObservationKind};
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, TakeLease};
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::question::{QuestionKind, QuestionStatus, Terms};
@@ -323,6 +323,8 @@ impl Scenario {
     pub fn asked(&mut self, kind: QuestionKind, count: u32) {
         let question = QuestionId::draw(self.at, &self.entropy);
         let expires_at = self.question_ttl.map(|ttl| self.at.after(ttl));
+        let reviewers = Reviewers { role: "operator".to_owned(), count };
+        let grant_ttl_ms = self.limits.grant_ttl_ms;
         let terms = Terms {
             instance: self.instance,
             tenant: &Tenant::local(),
@@ -332,7 +334,9 @@ impl Scenario {
             kind,
             call: self.call,
             expires_at,
+            reviewers: &reviewers,
             uses: 1,
+            grant_ttl_ms,
         };
         let digest = terms.digest();
         let body = QuestionAsked {
@@ -341,10 +345,13 @@ impl Scenario {
             digest,
             call: self.call,
             card: self.content(b"{\"tool\":\"files.move\"}"),
-            reviewers: Reviewers { role: "operator".to_owned(), count },
+            reviewers,
             on_rejection: OnRejection::EndRun,
             uses: 1,
             expires_at,
+            grant_ttl_ms,
+            cause: (kind == QuestionKind::UnknownOutcome).then_some(Failure::Crash),
+            detail: None,
             active_us: 40,
         };
         self.question = Some((question, digest));
@@ -492,7 +499,7 @@ impl Scenario {
         appends.push(self.driver(Durability::Synced));
         self.asked(QuestionKind::UnknownOutcome, 1);
         appends.push(self.driver(Durability::Synced));
-        self.closed(QuestionStatus::Withdrawn);
+        self.answered("ben", Answer::RunAgain);
         appends.push(self.operator());
         self.lease_acquired(LeaseCause::Free);
         appends.push(self.taking(false));
@@ -500,9 +507,15 @@ impl Scenario {
         appends.push(self.driver(Durability::Synced));
         self.lease_acquired(LeaseCause::Free);
         appends.push(self.taking(false));
-        self.finished(ObservationKind::ToolError);
-        self.run_finished(EndReason::GoalCompleted);
+        self.judged(ask());
+        self.used();
+        self.started();
         appends.push(self.driver(Durability::Synced));
+        self.asked(QuestionKind::UnknownOutcome, 1);
+        appends.push(self.driver(Durability::Synced));
+        self.closed(QuestionStatus::Withdrawn);
+        self.run_finished(EndReason::OperatorCancelled);
+        appends.push(self.operator());
         self.outcome_late();
         appends.push(self.late());
         appends

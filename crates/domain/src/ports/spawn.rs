@@ -21,9 +21,18 @@ pub trait Spawn: Send + Sync {
     /// [`SpawnError::Closed`]; the task was then dropped without a poll.
     fn spawn(&self, task: BoxFuture<'static, ()>) -> Result<(), SpawnError>;
 
-    /// Runs blocking work on a bounded pool. A place is free again only when the work returns.
+    /// Takes a place for blocking work. It is free again when the work has returned, or the place was dropped.
+    ///
+    /// # Errors
+    /// [`SpawnError`] when every place is taken.
+    fn place(&self) -> Result<Box<dyn Place>, SpawnError>;
+}
+
+/// A place for blocking work, taken before it is known that there will be any.
+pub trait Place: Send {
+    /// Runs the work, beside the caller.
     ///
     /// # Errors
     /// [`SpawnError`]; the work was then dropped without a start.
-    fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError>;
+    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError>;
 }

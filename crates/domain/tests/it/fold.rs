@@ -65,6 +65,11 @@ fn scenario() -> Scenario {
     scenario
 }
 
+/// The state after all that a scenario gathered.
+pub(crate) fn fold_all(scenario: &mut Scenario) -> RunState {
+    fold(scenario, None).unwrap().unwrap()
+}
+
 /// Builds a history and returns its last state, or the error that stopped it.
 fn after(build: impl FnOnce(&mut Scenario)) -> Result<RunState, FoldError> {
     let mut scenario = scenario();
@@ -327,4 +332,93 @@ fn the_wrong_place_is_refused() {
     let again = chained(Some(&state), first);
     assert_eq!(state.clone().apply(&again), Err(FoldError::NotAdmitted("run.created")));
     let _ = StepId::PREFIX;
+}
+
+#[test]
+fn nothing_comes_back_from_a_call_that_was_never_started() {
+    for kind in
+        [ObservationKind::ToolResult, ObservationKind::ToolError, ObservationKind::Interrupted]
+    {
+        refused("step.finished", |s| {
+            s.step_opened();
+            s.proposed(b"{}");
+            s.finished(kind);
+        });
+        refused("step.finished", |s| {
+            s.step_opened();
+            s.proposed(b"{}");
+            s.judged(allow());
+            s.finished(kind);
+        });
+        refused("step.finished", |s| {
+            waiting(s);
+            s.finished(kind);
+        });
+    }
+    refused("step.finished", |s| {
+        s.step_opened();
+        s.proposed(b"{}");
+        s.finished(ObservationKind::Denied);
+    });
+}
+
+#[test]
+fn an_outcome_is_asked_only_of_a_call_that_was_started_and_an_approval_only_where_the_policy_asks()
+{
+    refused("question.asked", |s| {
+        waiting(s);
+        s.asked(QuestionKind::UnknownOutcome, 1);
+    });
+    refused("question.asked", |s| {
+        s.step_opened();
+        s.proposed(b"{}");
+        s.judged(allow());
+        s.asked(QuestionKind::Approval, 1);
+    });
+}
+
+#[test]
+fn an_answer_and_a_use_that_come_too_late_do_not_fold() {
+    let hour = std::time::Duration::from_secs(3_600);
+    let late = |by: std::time::Duration| {
+        after(|s| {
+            s.question_ttl = Some(hour);
+            waiting(s);
+            s.tick(by);
+            s.answered("ann", Answer::Approve);
+        })
+    };
+    assert!(late(hour).is_ok(), "at that instant it still holds");
+    let late = late(hour + std::time::Duration::from_micros(1));
+    assert_eq!(late, Err(FoldError::NotAdmitted("question.answered")));
+
+    let used = |by: std::time::Duration| {
+        let mut scenario = Scenario::new(1, InstanceId::from_bytes([1; 16]));
+        scenario.limits.grant_ttl_ms = Some(3_600_000);
+        scenario.run_created();
+        scenario.lease_acquired(LeaseCause::Begin);
+        waiting(&mut scenario);
+        scenario.answered("ann", Answer::Approve);
+        scenario.tick(by);
+        scenario.lease_acquired(LeaseCause::Free);
+        scenario.judged(ask());
+        scenario.used();
+        fold(&mut scenario, None).map(drop)
+    };
+    assert_eq!(used(hour), Ok(()));
+    let late = used(hour + std::time::Duration::from_micros(1));
+    assert_eq!(late, Err(FoldError::NotAdmitted("approval.used")));
+}
+
+#[test]
+fn letting_a_lease_go_is_no_death() {
+    let state = after(|s| {
+        s.step_opened();
+        s.proposed(b"{}");
+        s.lease_released();
+        s.lease_acquired(LeaseCause::Free);
+        s.lease_released();
+        s.lease_acquired(LeaseCause::Free);
+    });
+    assert_eq!(state.unwrap().step().unwrap().attempts, 1);
 }

@@ -13,4 +13,6 @@
 mod compile_fail;
 mod fixtures;
 mod fold;
+mod grant;
+mod receipt;
 mod vectors;

@@ -375,3 +375,65 @@ fn cancel_ends_a_waiting_run_and_its_question() {
     let ended = StoreError::RunState { status: RunStatus::Cancelled };
     assert!(matches!(again, Err(GateError::Store(error)) if error == ended));
 }
+
+#[test]
+fn a_grant_whose_key_was_revoked_is_asked_about_again() {
+    let mut world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    let first = ask(&mut held, "send");
+    world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+    world.revoke("ann");
+    let second = match world.attach(2, run).unwrap() {
+        Attached::Waiting(question) => question,
+        _ => panic!("expected a new question"),
+    };
+    assert_ne!(first, second);
+    assert_eq!(world.tools.effects("send"), 0);
+    world.answer("ben", &world.question(run), Answer::Approve).unwrap();
+    let (mut held, _) = world.take(2, run);
+    block_on(held.execute()).unwrap();
+    assert_eq!(world.tools.effects("send"), 1);
+}
+
+#[test]
+fn an_old_statement_is_not_taken() {
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    ask(&mut held, "send");
+    let signed = world.signed("ann", &world.question(run), Answer::Approve);
+    world.clock.advance(Duration::from_secs(301));
+    let old = block_on(operator::answer(&world.parts(9), world.scope(), signed.clone()));
+    assert!(matches!(old, Err(GateError::Approval(ApprovalFault::Time))));
+    let fresh = world.signed("ann", &world.question(run), Answer::Approve);
+    assert!(block_on(operator::answer(&world.parts(9), world.scope(), fresh)).is_ok());
+}
+
+#[test]
+fn a_grant_is_kept_when_there_is_no_place_for_the_call() {
+    use crate::world::Does;
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    ask(&mut held, "send");
+    world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+    let (mut held, _) = world.take(2, run);
+    // Both places are taken by calls that hang.
+    world.tools.set("look", Does::Hang);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut other = world.begin();
+            scope.spawn(move || crate::world::turn(&mut other, call("look", 1)));
+        }
+        while world.tools.effects("look") < 2 {
+            std::thread::yield_now();
+        }
+        assert!(matches!(block_on(held.execute()), Err(GateError::NoCapacity)));
+        assert_eq!(world.count("approval.used"), 0);
+        world.tools.let_go();
+    });
+    world.spawn.wait_places();
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("send"), 1);
+}

@@ -101,7 +101,7 @@ fn the_agent_sees_the_goal_the_tools_and_the_last_observation() {
     assert_eq!(views[0].goal, "tidy");
     assert_eq!(
         views[0].tools.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(),
-        ["burn", "end", "look", "send", "write"]
+        ["burn", "end", "finish", "look", "send", "write"]
     );
     let last: Vec<_> = views.iter().map(|v| v.history.last().map(|s| s.outcome.clone())).collect();
     let expected =

@@ -124,14 +124,11 @@ fn a_limit_of_time_is_met_to_the_microsecond() {
 }
 
 #[test]
-fn a_loop_that_is_asked_for_beyond_the_largest_threshold_is_found_at_the_largest() {
+fn a_loop_threshold_beyond_the_window_is_refused() {
     let world = World::new();
-    let mut held = world.begin_with(Limits { loop_threshold: u64::MAX, ..roomy() });
-    let mut turns = 0;
-    while turn(&mut held, call("look", 7)) == Progress::Observed {
-        turns += 1;
-    }
-    assert_eq!(turns + 1, Limits::MAX_LOOP_THRESHOLD);
+    let wide = Limits { loop_threshold: u64::MAX, ..roomy() };
+    let begun = block_on(world.gate(1).begin(world.scope(), world.task(wide)));
+    assert!(matches!(begun, Err(portcullis_engine::GateError::Limits(_))));
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn what_an_agent_does_to_its_view_changes_nothing_that_others_see() {
     let views = shown.lock().unwrap();
     assert_eq!(views.len(), 3);
     for view in views.iter() {
-        assert_eq!((view.goal.as_str(), view.tools.len()), ("tidy", 5));
+        assert_eq!((view.goal.as_str(), view.tools.len()), ("tidy", 6));
         assert!(view.history.iter().all(|step| step.external && step.content != Value::Null));
     }
     let handed = policy.handed.lock().unwrap();

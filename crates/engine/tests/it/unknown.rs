@@ -6,12 +6,15 @@ use std::time::Duration;
 use portcullis_domain::approval::Answer;
 use portcullis_domain::label::{Labels, Name, Origin};
 use portcullis_domain::observation::{Failure, ObservationKind};
+use portcullis_domain::ports::Store;
 use portcullis_domain::ports::{BoxFuture, ToolOutput};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::tool::EffectClass;
 use portcullis_engine::operator::Answered;
 use portcullis_engine::{Attached, Progress, Reconcile, Reconciled};
+use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
 
 use crate::world::{Does, FakeTools, World, call, turn};
@@ -231,4 +234,124 @@ fn a_step_whose_decision_ends_its_process_twice_ends_the_run() {
     world.kill(2);
     assert!(matches!(world.attach(3, run).unwrap(), Attached::Ended(EndReason::DeciderCrashed)));
     assert_eq!(world.tools.effects("write"), 0);
+}
+
+#[test]
+fn run_again_needs_everybody_that_the_call_needed() {
+    let world = World::new();
+    world.policy.set(EffectClass::LocalMutation, Outcome::ask("operator", 2).unwrap());
+    let mut task = world.task(portcullis_domain::limits::Limits::default());
+    task.owner = "zoe".to_owned();
+    let mut held = block_on(world.gate(1).begin(world.scope(), task)).unwrap();
+    let run = held.run();
+    crate::world::ask(&mut held, "write");
+    world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+    world.answer("ben", &world.question(run), Answer::Approve).unwrap();
+    world.tools.set("write", Does::Unknown);
+    let (mut held, _) = world.take(2, run);
+    assert!(matches!(block_on(held.execute()).unwrap(), Progress::Waiting(_)));
+    let question = world.question(run);
+    assert_eq!((question.kind, question.reviewers.count), (QuestionKind::UnknownOutcome, 2));
+    assert_eq!(
+        world.answer("ann", &question, Answer::RunAgain).unwrap(),
+        Answered::MoreNeeded { people: 1 }
+    );
+    assert!(matches!(world.attach(3, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!(world.tools.effects("write"), 1);
+    assert_eq!(world.answer("ben", &question, Answer::RunAgain).unwrap(), Answered::Granted);
+    world.tools.set("write", Does::Answer(b"{}".to_vec()));
+    let (mut held, _) = world.take(3, run);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("write"), 2);
+}
+
+#[test]
+fn the_question_says_why_the_outcome_is_not_known() {
+    for (does, cause) in [(Does::Panic, Failure::Panic), (Does::Unknown, Failure::LostConnection)] {
+        let world = World::with_tools(FakeTools::new(false));
+        world.tools.set("write", does);
+        let mut held = world.begin();
+        let run = held.run();
+        turn(&mut held, call("write", 1));
+        let question = world.question(run);
+        assert_eq!(question.cause, Some(cause));
+        let detail = question.detail.unwrap();
+        let text = block_on(world.store.content(world.scope(), detail.digest)).unwrap().unwrap();
+        assert!(!text.bytes().is_empty());
+    }
+    let world = World::new();
+    let run = crashed(&world, "write");
+    world.attach(2, run).unwrap();
+    assert_eq!(world.question(run).cause, Some(Failure::Crash));
+}
+
+#[test]
+fn a_terminal_call_that_happened_completes_its_run_whoever_says_so() {
+    let ended = |world: &World, run| world.state(run).run.reason;
+    let world = World::new();
+    let run = crashed(&world, "finish");
+    world.attach(2, run).unwrap();
+    let question = world.question(run);
+    let signed = world.signed_with("ann", &question, Answer::Happened, Some(world.content(b"{}")));
+    let answered =
+        block_on(portcullis_engine::operator::answer(&world.parts(9), world.scope(), signed))
+            .unwrap();
+    assert_eq!(answered, Answered::Ended(EndReason::GoalCompleted));
+    assert!(world.state(run).run.result.is_some());
+
+    let mut world = World::new();
+    let run = crashed(&world, "finish");
+    let output = ToolOutput { content: b"{}".to_vec(), labels: None };
+    world.reconcile = Some(Arc::new(Found(Reconciled::Happened(output))));
+    assert!(matches!(world.attach(2, run).unwrap(), Attached::Ended(EndReason::GoalCompleted)));
+    assert_eq!(ended(&world, run), Some(EndReason::GoalCompleted));
+}
+
+#[test]
+fn an_outcome_that_was_not_recorded_is_said_and_only_taking_up_goes_on() {
+    use portcullis_store::memory::Fault;
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    world.store.plan([None, Some(Fault::Full)]);
+    assert!(block_on(held.execute()).is_err());
+    assert!(matches!(block_on(held.step()), Err(portcullis_engine::GateError::Misuse(_))));
+    block_on(held.close()).unwrap();
+    assert!(matches!(world.attach(1, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+#[test]
+fn stopping_in_good_order_is_no_crash_however_often() {
+    let world = World::new();
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    block_on(held.close()).unwrap();
+    for pid in 2..6 {
+        let (held, progress) = world.take(pid, run);
+        assert_eq!(progress, Progress::Allowed);
+        block_on(held.close()).unwrap();
+    }
+    let (mut held, _) = world.take(9, run);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+}
+
+#[test]
+fn an_executing_step_that_is_set_back_in_the_tables_is_not_run_again() {
+    use portcullis_domain::row::Cell;
+    let world = World::new();
+    let run = crashed(&world, "write");
+    let step = world.step(run, 0).id;
+    let key = [Cell::Blob(step.as_bytes().to_vec())];
+    let set_back = world.store.tamper(|raw| {
+        raw.set("steps", &key, "status", Cell::Text("deciding".to_owned()))
+            && raw.set("steps", &key, "starts", Cell::Int(0))
+            && raw.set("steps", &key, "started_at", Cell::Null)
+    });
+    assert!(set_back.unwrap());
+    assert_eq!(world.step(run, 0).status, StepStatus::Deciding, "the control: the table says so");
+    assert!(matches!(world.attach(2, run), Err(portcullis_engine::GateError::Approval(_))));
+    assert_eq!(world.tools.effects("write"), 1);
 }

@@ -48,7 +48,7 @@ pub(crate) enum Does {
     Hang,
 }
 
-/// Tools named after their class: `look`, `write`, `send`, `burn`, and `end`, which completes the run.
+/// Tools named after their class: `look`, `write`, `send`, `burn`, and `end` and `finish`, which complete the run.
 pub(crate) struct FakeTools {
     does: Mutex<BTreeMap<String, Does>>,
     effects: Mutex<BTreeMap<String, u32>>,
@@ -142,6 +142,7 @@ impl ToolSource for FakeTools {
             self.spec("send", EffectClass::RemoteMutation, false),
             self.spec("burn", EffectClass::Destructive, false),
             self.spec("end", EffectClass::ReadOnly, true),
+            self.spec("finish", EffectClass::LocalMutation, true),
         ]
     }
 
@@ -339,6 +340,17 @@ impl World {
 
     pub(crate) fn state(&self, run: RunId) -> RunState {
         block_on(self.store.run(&self.scope, run)).unwrap().unwrap()
+    }
+
+    /// From now on the person's key does not count any more.
+    pub(crate) fn revoke(&mut self, person: &str) {
+        let entries = ["ann", "ben", "eve"].map(|name| {
+            let role = if name == "eve" { "visitor" } else { "operator" };
+            let mut entry = KeyEntry::new(self.people[name].public(), name, [role]);
+            entry.revoked = name == person;
+            entry
+        });
+        self.keyring = Keyring::new(entries).unwrap();
     }
 
     pub(crate) fn only_run(&self) -> RunId {
