@@ -1,8 +1,10 @@
 //! The security claims: one list, the page made from it, the tests that back it, the patches that break it.
 //!
 //! `docs/claims.toml` is the list ([`list`] has its shape). `docs/security.md` is made from it and never edited. Each
-//! claim names tests that exist, and a small change of the product after which at least one of them fails.
+//! claim names tests that exist, and a small change of the product after which at least one of them fails. The tests that
+//! the acceptance list names ([`acceptance`]) are looked up in the same build.
 
+mod acceptance;
 mod list;
 mod mutate;
 mod page;
@@ -52,6 +54,7 @@ pub(crate) fn check(root: &Path, members: &[Member]) -> Result<Vec<String>> {
             }
         }
     }
+    findings.extend(acceptance::findings(root, &suite)?);
     Ok(findings)
 }
 

@@ -36,7 +36,8 @@ usage: cargo xtask <command>
   tidy                headers, sizes, error pages, reached files, words, leaked paths, crate documents
   arrows              the dependency arrows, with cargo tree
   clippy [PACKAGE…]   the lints as `test` runs them
-  claims              docs/claims.toml: the page made from it is current, the tests it names exist
+  claims              docs/claims.toml: the page made from it is current, the tests it names exist;
+                      docs/acceptance.md: it is whole, the tests it names exist
   claims --write      make docs/security.md from it
   claims --mutate [--only ID]…
                       break the product for each claim, in a copy, and require that a test fails

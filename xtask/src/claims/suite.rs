@@ -140,8 +140,9 @@ fn binaries(messages: &str, members: &[Member], root: &Path) -> Vec<Binary> {
         else {
             continue;
         };
-        // Only test builds: the same message announces plain executables.
-        if !line.contains("\"test\":true}") {
+        // Only test builds: the same message announces plain executables. A target also has a field of that name.
+        let profile = line.split_once("\"profile\":").map_or("", |(_, rest)| rest);
+        if !profile.contains("\"test\":true}") {
             continue;
         }
         let member = members.iter().find(|member| {
@@ -278,7 +279,7 @@ mod tests {
         let line = |executable: &str, test: &str| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///x/crates/a#p-a@0.1.0\",\
-                 \"target\":{{\"kind\":[\"test\"],\"name\":\"it\"}},\"profile\":{{\"test\":{test}}},\
+                 \"target\":{{\"kind\":[\"test\"],\"name\":\"it\",\"test\":true}},\"profile\":{{\"test\":{test}}},\
                  \"executable\":{executable}}}\n"
             )
         };
