@@ -6,11 +6,12 @@
 use portcullis_canon::Digest;
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
-use portcullis_domain::id::{InstanceId, JournalId, RunId, StepId};
-use portcullis_domain::question::call_digest;
+use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId};
+use portcullis_domain::question::{QuestionKind, Terms, call_digest};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::{Link, Stream, payload_digest};
 use portcullis_domain::time::Timestamp;
+use portcullis_domain::verdict::Reviewers;
 
 const AT: i64 = 1_790_000_000_000_000;
 
@@ -94,4 +95,38 @@ fn a_content_a_call_and_what_is_signed() {
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, pinned);
     }
+}
+
+#[test]
+fn a_question() {
+    let tenant = Tenant::local();
+    let operator = Reviewers { role: "operator".to_owned(), count: 1 };
+    let finance = Reviewers { role: "finance".to_owned(), count: 2 };
+    let terms = Terms {
+        instance: INSTANCE,
+        tenant: &tenant,
+        run: RUN,
+        step: STEP,
+        question: QuestionId::from_bytes([6; 16]),
+        kind: QuestionKind::Approval,
+        call: call_digest(br#"{"tool":"send"}"#, b"salt"),
+        expires_at: None,
+        reviewers: &operator,
+        uses: 1,
+        grant_ttl_ms: None,
+    };
+    let lost = Terms {
+        kind: QuestionKind::UnknownOutcome,
+        expires_at: Some(Timestamp::from_micros(AT)),
+        reviewers: &finance,
+        grant_ttl_ms: Some(60_000),
+        ..terms.clone()
+    };
+    assert_eq!(
+        [terms, lost].map(|terms| terms.digest().hex()),
+        [
+            "b842cf1fd5c0b57834427246aba25e988ed39f89b7a71c7423e53f4a5731cde5",
+            "5badc992ae97d4853bb855c7fd03e07c200f5ec62737d050094f0a1cedd6f2a8",
+        ]
+    );
 }
