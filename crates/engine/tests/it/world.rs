@@ -95,9 +95,10 @@ impl FakeTools {
     }
 
     fn perform(&self, permit: &Permit) -> Result<ToolOutput, ToolFailure> {
-        *self.effects.lock().unwrap().entry(permit.tool().to_owned()).or_insert(0) += 1;
-        self.seen.lock().unwrap().push(permit.arguments().clone());
+        // Read before the call is counted: whoever waits for the count may then set what the next call does.
         let does = self.does.lock().unwrap().get(permit.tool()).cloned();
+        self.seen.lock().unwrap().push(permit.arguments().clone());
+        *self.effects.lock().unwrap().entry(permit.tool().to_owned()).or_insert(0) += 1;
         let message = "as planned".to_owned();
         match does.unwrap_or_else(|| Does::Answer(br#"{"ok":true}"#.to_vec())) {
             Does::Answer(content) => Ok(ToolOutput { content, labels: None }),
