@@ -3,7 +3,14 @@
 //! Each journal is walked in pages: sequence, previous hash, payload digest, hash. Where a stream begins,
 //! the whole stream is read, its chain checked, and folded again; each row that the fold names is then
 //! compared cell by cell with its table, each content and spec with its digest, each approval with the
-//! question it answers and the key that signed it. Totals find rows that no event accounts for.
+//! question it answers and the key that signed it. Where a grant was used, the answers to it must have been
+//! leave to run, as the gate itself asks: by enough different people of the role that the card names. Totals
+//! find rows that no event accounts for.
+//!
+//! What a person may do is what the configuration says now, so it has to keep whoever answered once. A key that
+//! went out of use stays with its roles and an end of its term (`not_after`): what it signed before still
+//! counts. A revoked key counts for nothing, whatever time its answers state, since whoever stole it states any;
+//! a call that was let run on its word is then a break.
 //!
 //! Memory holds one page, one run's window, the digests of the tool specs and a bounded list of contents
 //! whose erasure is still to be found. What a verification of the store alone cannot see is a tail that was
@@ -25,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_canon::Digest;
 use portcullis_domain::ports::{Ledger, ReviewerKeys, StoreError};
 
-pub use report::{Break, JournalReport, Place, Report, Signatures};
+pub use report::{Break, Grants, JournalReport, Place, Report, Signatures};
 
 use crate::head::{Head, HeadResult, compare_head};
 use crate::keys::PublicKey;

@@ -36,7 +36,8 @@ pub struct KeyEntry {
     /// Answers after this instant do not count.
     #[serde(default)]
     pub not_after: Option<Timestamp>,
-    /// True when no answer counts any more, whatever time it states.
+    /// True when no answer counts any more, whatever time it states: for a key that somebody else may have. Calls
+    /// that ran on its word then do not verify; a key that only goes out of use gets an end of its term.
     #[serde(default)]
     pub revoked: bool,
 }

@@ -1,10 +1,13 @@
-//! Questions and answers: both digests made again from what was asked, and the signature of each answer.
+//! Questions and answers: both digests made again from what was asked, the signature of each answer, and
+//! whether the answers to each grant that was used were leave to run.
 
+use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{Event, QuestionAnswered, QuestionAsked};
 use portcullis_domain::fold::RunState;
+use portcullis_domain::grant::Grant;
 use portcullis_domain::ports::{KeyRefusal, StoreError};
-use portcullis_domain::question::call_digest;
+use portcullis_domain::question::{Card, call_digest};
 
 use super::report::{Break, Place};
 use super::{Stop, Walk};
@@ -31,7 +34,13 @@ impl Walk<'_> {
             (Some(card), Some(salt)) if call_digest(&card, &salt) != asked.call => {
                 self.broken(Break::DigestMismatch { at, question, which: "call" })?;
             }
-            (Some(_), Some(_)) => {}
+            (Some(card), Some(_)) => {
+                let shown = from_slice::<Card>(&card, &Limits::ENVELOPE).ok();
+                let asks = shown.and_then(|card| card.asks(asked.kind));
+                if asks.as_ref() != Some(&asked.reviewers) {
+                    self.broken(Break::ReviewersMismatch { at, question })?;
+                }
+            }
             // Erased, or missing or changed, which is reported where the content is named.
             _ => self.report.cards_unchecked += 1,
         }
@@ -76,5 +85,46 @@ impl Walk<'_> {
             Err(KeyRefusal::BadSignature) => self.broken(Break::BadSignature { at, question })?,
         }
         Ok(())
+    }
+
+    /// The state is that after the use.
+    pub(super) fn check_use(
+        &mut self,
+        state: &RunState,
+        event: &Event,
+        at: Place,
+    ) -> Result<(), Stop> {
+        let Some(keys) = self.options.keys else {
+            self.report.grants.unchecked += 1;
+            return Ok(());
+        };
+        // The fold admits a use only of the latest question.
+        let Some(question) = &state.question else { return Ok(()) };
+        let (card, salt) = (self.whole(question.card)?, self.whole(state.run.salt)?);
+        let grant = Grant {
+            question,
+            approvals: &state.approvals,
+            card: card.as_deref().unwrap_or_default(),
+            salt: salt.as_deref().unwrap_or_default(),
+            run: &state.run,
+            instance: event.link.instance,
+        };
+        let used_at = event.link.at;
+        let amounts = if card.is_some() && salt.is_some() {
+            grant.amounts(used_at, keys)
+        } else {
+            // Counted where the question is; what was signed does not need them.
+            grant.check_people(used_at, keys)
+        };
+        match amounts {
+            Ok(()) => {
+                self.report.grants.checked += 1;
+                Ok(())
+            }
+            Err(fault) => {
+                let (question, why) = (question.id, fault.to_string());
+                self.broken(Break::NoLeave { at, question, why })
+            }
+        }
     }
 }

@@ -243,6 +243,24 @@ pub enum Break {
         /// `question` or `call`.
         which: &'static str,
     },
+    /// A question asks other people than its card says, or its card cannot be read.
+    #[error("the question in {at} asks other people than its card says")]
+    ReviewersMismatch {
+        /// Which event.
+        at: Place,
+        /// The question.
+        question: QuestionId,
+    },
+    /// A call was let run by answers that do not amount to leave, by the configured keys.
+    #[error("the grant used in {at} was no leave to run: {why}")]
+    NoLeave {
+        /// Which event.
+        at: Place,
+        /// The question.
+        question: QuestionId,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The journal ends before the head that was kept.
     #[error(
         "{journal} ends before event {seq}, which a kept head names: its tail was cut, or an old copy put back"
@@ -290,7 +308,7 @@ pub struct JournalReport {
     pub tip: Digest,
 }
 
-/// What became of the signatures of answers.
+/// What became of the signatures of answers, whether or not a call rests on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Signatures {
     /// Signed by the named key, which is configured for that person and was valid.
@@ -303,6 +321,15 @@ pub struct Signatures {
     pub unknown_key: u64,
     /// Signed by the named key, which is revoked or was outside its term.
     pub not_valid: u64,
+}
+
+/// What became of the grants that were used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Grants {
+    /// Their answers were leave to run. Each that was not is a [`Break::NoLeave`].
+    pub checked: u64,
+    /// Not checked, since no keys were given.
+    pub unchecked: u64,
 }
 
 /// The result of a verification.
@@ -326,6 +353,8 @@ pub struct Report {
     pub specs: u64,
     /// The answers.
     pub signatures: Signatures,
+    /// The grants that were used.
+    pub grants: Grants,
     /// Questions whose call digest could not be computed again, since card or salt were erased.
     pub cards_unchecked: u64,
     /// Kept heads that the store contains.
@@ -350,6 +379,7 @@ impl Report {
             erased: 0,
             specs: 0,
             signatures: Signatures::default(),
+            grants: Grants::default(),
             cards_unchecked: 0,
             heads: 0,
             breaks: Vec::new(),

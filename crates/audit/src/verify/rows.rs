@@ -50,6 +50,7 @@ impl Walk<'_> {
                 self.check_question(&fold.state, asked, event, at)?;
             }
             Body::QuestionAnswered(answered) => self.check_answer(&fold.state, answered, at)?,
+            Body::ApprovalUsed(_) => self.check_use(&fold.state, event, at)?,
             _ => {}
         }
         fold.steps.extend(changed.steps.into_iter().map(|step| (step.id, step)));

@@ -34,17 +34,32 @@ pub(crate) fn rewrite_links(
     edit: impl Fn(usize, &mut StoredEvent, &mut Body) -> bool,
     lie: impl Fn(&mut Link),
 ) {
+    let map = |index, mut stored: StoredEvent, mut body: Body| {
+        let kept = edit(index, &mut stored, &mut body);
+        kept.then_some((stored, body)).into_iter().collect()
+    };
+    rewrite_all(store, instance, map, lie);
+}
+
+/// As [`rewrite_links`], with whatever events `map` puts into the place of one. Of an event that it adds, only
+/// the stream, the step and the time are looked at.
+pub(crate) fn rewrite_all(
+    store: &MemoryStore,
+    instance: InstanceId,
+    map: impl Fn(usize, StoredEvent, Body) -> Vec<(StoredEvent, Body)>,
+    lie: impl Fn(&mut Link),
+) {
     let old = store.tamper(|raw| raw.clone()).unwrap();
     let mut new = Raw { contents: old.contents, specs: old.specs, ..Raw::default() };
     new.rows = old.rows.into_keys().map(|table| (table, Vec::new())).collect();
     let mut tables = Tables::default();
     let mut journal = Tip::START;
     let mut streams: BTreeMap<Stream, Tip> = BTreeMap::new();
-    for (index, mut stored) in old.events.into_iter().enumerate() {
-        let mut body = read(&stored);
-        if !edit(index, &mut stored, &mut body) {
-            continue;
-        }
+    let forged = old.events.into_iter().enumerate().flat_map(|(index, stored)| {
+        let body = read(&stored);
+        map(index, stored, body)
+    });
+    for (mut stored, body) in forged {
         let stream = Stream {
             kind: StreamKind::from_name(&stored.stream_kind).unwrap(),
             id: stored.stream_id.as_slice().try_into().unwrap(),
@@ -70,6 +85,8 @@ fn chain(
     (journal, tip): (Tip, Tip),
     lie: impl Fn(&mut Link),
 ) -> Event {
+    stored.kind = body.name().to_owned();
+    stored.version = i64::from(body.version());
     stored.payload = body.payload().unwrap();
     let mut link = Link {
         instance,

@@ -47,6 +47,7 @@ fn a_report_has_a_stable_machine_form() {
             "cut_short",
             "erased",
             "events",
+            "grants",
             "heads",
             "instance",
             "intact",
@@ -62,11 +63,11 @@ fn a_report_has_a_stable_machine_form() {
     let text = |name| found.get(name).and_then(Value::as_str).unwrap();
     assert_eq!(
         (text("kind"), text("table"), text("column"), text("expected"), text("found")),
-        ("row_mismatch", "runs", "owner", "`ann`", "`eve`")
+        ("row_mismatch", "runs", "owner", "`cat`", "`eve`")
     );
     assert!(text("key").starts_with("run_"));
     assert_eq!(
         report.breaks[0].to_string(),
-        format!("`owner` of {} in `runs` is `eve`, and the events say `ann`", text("key"))
+        format!("`owner` of {} in `runs` is `eve`, and the events say `cat`", text("key"))
     );
 }

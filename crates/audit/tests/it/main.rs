@@ -12,6 +12,7 @@
 mod attacks;
 mod file;
 mod forge;
+mod grants;
 mod intact;
 mod keys;
 mod lies;

@@ -73,7 +73,7 @@ impl Scene {
         Self { store, scope: Scope::of_file_owner(), entropy, at: START, ann, bob }
     }
 
-    /// The keys of the two people who answer.
+    /// The keys of the two people who answer. The runs are a third one's.
     pub(crate) fn ring(&self) -> Keyring {
         Keyring::new([
             KeyEntry::new(self.ann.public(), "ann", ["operator"]),
@@ -190,7 +190,7 @@ impl Scene {
         let (goal, salt) = (self.content("tidy this folder"), self.content("salt"));
         let specs = [Self::spec(), Self::other_spec()];
         let created = RunCreated {
-            owner: "ann".to_owned(),
+            owner: "cat".to_owned(),
             thread,
             parent,
             root: parent.unwrap_or(run),
@@ -207,7 +207,7 @@ impl Scene {
         };
         let acquired = self.acquired(Epoch(1), LeaseCause::Begin);
         let events = vec![
-            (thread.into(), None, Body::ThreadOpened(ThreadOpened { owner: "ann".to_owned() })),
+            (thread.into(), None, Body::ThreadOpened(ThreadOpened { owner: "cat".to_owned() })),
             (run.into(), None, Body::RunCreated(created)),
             (run.into(), None, acquired),
         ];
@@ -382,6 +382,7 @@ impl Scene {
     ) -> (QuestionId, Body) {
         let question = QuestionId::draw(self.at, &self.entropy);
         let expires_at = Some(self.at.after(Duration::from_mins(10)));
+        let grant_ttl_ms = Some(60_000);
         let terms = Terms {
             instance: self.store.instance(),
             tenant: self.scope.tenant(),
@@ -391,8 +392,11 @@ impl Scene {
             kind,
             call: call.admitted.call,
             expires_at,
+            reviewers: &reviewers,
             uses: 1,
+            grant_ttl_ms,
         };
+        let unknown = kind == QuestionKind::UnknownOutcome;
         let asked = QuestionAsked {
             question,
             kind,
@@ -403,6 +407,9 @@ impl Scene {
             on_rejection,
             uses: 1,
             expires_at,
+            grant_ttl_ms,
+            cause: unknown.then_some(Failure::Crash),
+            detail: None,
             active_us: 5,
         };
         (question, Body::QuestionAsked(asked))
