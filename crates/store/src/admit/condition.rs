@@ -1,7 +1,5 @@
 //! The four conditions of an append, judged on the state inside the transaction.
 
-use std::time::Duration;
-
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId};
@@ -78,7 +76,7 @@ pub(super) fn check(
         Condition::Sweep { run, question, status, now, due } => {
             let state = own_run(base, tenant, *run)?;
             let asked = latest_question(base, &state, *question)?;
-            sweep(&state, &asked, *status, *now, *due)?;
+            sweep(&asked, *status, *now, *due)?;
             Subject::Run(state)
         }
         Condition::Late => late(base, tenant, &append.events)?,
@@ -220,7 +218,6 @@ fn answer(state: &RunState, shown: Option<QuestionId>, event: &NewEvent) -> Resu
 }
 
 fn sweep(
-    state: &RunState,
     question: &Question,
     status: QuestionStatus,
     now: Timestamp,
@@ -229,17 +226,12 @@ fn sweep(
     if question.status != status {
         return Err(StoreError::QuestionState { status: question.status });
     }
-    // A sweeper with an old look cannot end a question, or a grant, before its own time.
-    let earliest = match status {
-        QuestionStatus::Open => question.expires_at,
-        QuestionStatus::Granted => {
-            let ttl = state.run.limits.grant_ttl_ms.map(Duration::from_millis);
-            question.granted_at.zip(ttl).map(|(granted, ttl)| granted.after(ttl))
-        }
-        _ => return Err(StoreError::QuestionState { status }),
-    };
-    // What has no term is never due.
-    let early = earliest.is_none_or(|earliest| due < earliest);
+    if !matches!(status, QuestionStatus::Open | QuestionStatus::Granted) {
+        return Err(StoreError::QuestionState { status });
+    }
+    // A sweeper with an old look cannot end a question, or a grant, before its own time. What has no term is
+    // never due.
+    let early = question.ends_at().is_none_or(|end| due < end);
     if early || now <= due { Err(StoreError::NotDue) } else { Ok(()) }
 }
 

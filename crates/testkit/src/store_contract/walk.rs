@@ -129,10 +129,11 @@ fn let_go(run: &mut Scenario) -> (Place, Option<Append>) {
     (Place::Let, Some(run.driver(Durability::Synced)))
 }
 
-/// Whoever takes a run up finishes the open step, so that the walk can go on between two steps.
+/// Whoever takes a run up finishes the open step, which had got no further than its proposal, so that the walk
+/// can go on between two steps.
 fn after_take(run: &mut Scenario) -> Place {
     if run.open {
-        run.finished(ObservationKind::Interrupted);
+        run.finished(ObservationKind::InvalidProposal);
     }
     Place::Between
 }
