@@ -128,6 +128,22 @@ fn a_job_alone_that_is_refused_after_it_wrote_leaves_nothing() {
 }
 
 #[test]
+fn a_job_that_fails_half_way_takes_back_what_it_wrote() {
+    let mut bench = bench();
+    let (mut one, mut two) = (bench.run(1), bench.run(2));
+    assert_eq!(bench.serve(vec![one.begin()]).1, [Ok(4)]);
+    // The run's row goes away behind the writer, which finds out after it has written the event.
+    let conn = Connection::open(bench.folder.path().join("p.db")).unwrap();
+    conn.execute_batch("PRAGMA foreign_keys = OFF; DELETE FROM runs").unwrap();
+    one.step_opened();
+    let opened = one.driver(Durability::Synced);
+    let (goes_on, answers) = bench.serve(vec![opened, two.begin()]);
+    assert!(goes_on);
+    assert_eq!(answers, [Err(StoreError::Damaged { table: "runs" }), Ok(7)]);
+    assert_eq!(bench.events(), 7);
+}
+
+#[test]
 fn only_batches_that_ask_for_it_are_synced() {
     let mut bench = bench();
     let level = |bench: &Bench| -> i64 {
