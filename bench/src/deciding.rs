@@ -121,6 +121,7 @@ fn decide(
         source: spec.source,
         sink: spec.sink,
         authority: spec.authority.clone(),
+        target: None,
         sandbox: None,
         rules: verdict.rules().to_vec(),
         reviewers: None,

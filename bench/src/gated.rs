@@ -59,6 +59,7 @@ pub(crate) fn spec() -> Result<ToolSpec> {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: 1 << 20,
+        target: None,
     })
 }
 

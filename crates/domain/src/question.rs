@@ -91,6 +91,7 @@ impl QuestionStatus {
 ///     source: false,
 ///     sink: true,
 ///     authority: vec![],
+///     target: None,
 ///     sandbox: None,
 ///     rules: vec![],
 ///     reviewers: None,
@@ -118,6 +119,8 @@ pub struct Card {
     pub sink: bool,
     /// JSON pointers of the arguments that carry authority.
     pub authority: Vec<String>,
+    /// What the operator pointed the tool at.
+    pub target: Option<String>,
     /// Digest of the sandbox's spec; absent, and written as absent, while a tool runs in our own process.
     pub sandbox: Option<Digest>,
     /// The decisive rules in normal form.
@@ -141,6 +144,7 @@ impl Card {
         object.insert("source", self.source);
         object.insert("sink", self.sink);
         object.insert("authority", texts(&self.authority));
+        object.insert("target", self.target.as_deref().map_or(Value::Null, Value::from));
         object.insert("sandbox", self.sandbox.map_or(Value::Null, |d| Value::from(d.to_string())));
         object.insert("rules", texts(&self.rules));
         object.insert("reviewers", self.reviewers.as_ref().map_or(Value::Null, reviewers_value));

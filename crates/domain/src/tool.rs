@@ -72,6 +72,9 @@ pub struct ToolSpec {
     pub fixed: Object,
     /// The largest result in bytes that is kept whole.
     pub max_result_bytes: u64,
+    /// What the operator pointed the tool at, such as a folder and its identity: shown to a person and bound by
+    /// their answer, never shown to the agent.
+    pub target: Option<String>,
 }
 
 /// Why a spec cannot be registered.
@@ -149,6 +152,7 @@ impl ToolSpec {
         object.insert("terminal", self.terminal);
         object.insert("fixed", self.fixed.clone());
         object.insert("max_result_bytes", self.max_result_bytes);
+        object.insert("target", self.target.as_deref().map_or(Value::Null, Value::from));
         Value::Object(object)
     }
 }

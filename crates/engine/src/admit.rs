@@ -156,6 +156,7 @@ pub(crate) fn card(call: &Call, tool: &Described, verdict: &Verdict) -> Card {
         source: tool.spec.source,
         sink: tool.spec.sink,
         authority: tool.spec.authority.clone(),
+        target: tool.spec.target.clone(),
         sandbox: None,
         rules: verdict.rules().to_vec(),
         reviewers,

@@ -6,13 +6,13 @@
 use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::ApprovalFault;
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, Store};
+use portcullis_domain::ports::{EventFilter, MAX_PAGE, Store, StoreError};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 
 use crate::error::GateError;
 
-/// Compares `state` with a fresh fold of the run's stream.
+/// Compares `state` with a fresh fold of the run's stream; [`StoreError::Stale`] when the run went on meanwhile.
 pub(crate) async fn check(
     store: &dyn Store,
     scope: &Scope,
@@ -21,6 +21,8 @@ pub(crate) async fn check(
     let fault = GateError::Approval(ApprovalFault::State);
     match fold(store, scope, state.run.id).await? {
         Some(folded) if folded == *state => Ok(()),
+        // Somebody recorded something between the two readings.
+        Some(folded) if folded.run.seq > state.run.seq => Err(StoreError::Stale.into()),
         _ => Err(fault),
     }
 }

@@ -32,6 +32,9 @@ use crate::tools::Described;
 /// Bytes of a run's salt.
 const SALT_BYTES: usize = 32;
 
+/// How often a run is looked at anew when somebody else recorded something meanwhile.
+const MAX_TRIES: u32 = 8;
+
 /// How often a recorded proposal may be judged: a step that ended its process twice ends its run.
 const MAX_ATTEMPTS: u32 = 2;
 
@@ -161,6 +164,18 @@ fn core(
 
 /// Goes on with a run, if its lease can be had and nobody has to answer first.
 pub(crate) async fn attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, GateError> {
+    let mut tries = 0_u32;
+    loop {
+        tries = tries.saturating_add(1);
+        match try_attach(parts, scope, run).await {
+            // Somebody was first: what they left is looked at anew.
+            Err(GateError::Store(StoreError::Stale)) if tries < MAX_TRIES => {}
+            taken => return taken,
+        }
+    }
+}
+
+async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, GateError> {
     let state = parts.store.run(scope, run).await?.ok_or(StoreError::NotFound("run"))?;
     if let Some(reason) = state.run.reason {
         return Ok(Taken::Ended(reason));

@@ -188,6 +188,7 @@ mod tests {
             terminal: false,
             fixed: Object::new(),
             max_result_bytes: 1,
+            target: None,
         };
         let facts = Facts {
             tenant: Tenant::local(),

@@ -50,6 +50,7 @@ impl ToolSource for Mail {
             terminal: false,
             fixed: Object::new(),
             max_result_bytes: 4_096,
+            target: None,
         }]
     }
 

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod forge;
 pub mod permit;
 pub mod ports;
 pub mod recording_store;

@@ -59,6 +59,7 @@ fn intent(run: RunId, tool: &str, arguments: Object) -> Intent {
         source: false,
         sink: false,
         authority: Vec::new(),
+        target: None,
         sandbox: None,
         rules: Vec::new(),
         reviewers: None,

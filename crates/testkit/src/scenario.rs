@@ -537,6 +537,7 @@ pub fn tool() -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: 65_536,
+        target: None,
     }
 }
 

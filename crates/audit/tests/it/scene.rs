@@ -177,6 +177,7 @@ impl Scene {
             terminal: false,
             fixed: Object::new(),
             max_result_bytes: 1_000,
+            target: None,
         }
     }
 
@@ -269,6 +270,7 @@ impl Scene {
             source: spec.source,
             sink: spec.sink,
             authority: spec.authority.clone(),
+            target: None,
             sandbox: None,
             rules: vec!["class local_mutation: ask".to_owned()],
             reviewers,

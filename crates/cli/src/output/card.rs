@@ -129,6 +129,9 @@ impl Sheet {
     fn call(&mut self, card: &Card) {
         self.name("tool", &card.tool);
         self.name("capability", &card.capability);
+        if let Some(target) = &card.target {
+            self.name("acts on", target);
+        }
         self.own(
             "effect",
             match card.effect {

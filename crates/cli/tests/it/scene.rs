@@ -42,6 +42,7 @@ impl FakeTools {
             terminal: false,
             fixed: Object::new(),
             max_result_bytes: 4_096,
+            target: None,
         }
     }
 }

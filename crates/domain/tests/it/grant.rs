@@ -83,6 +83,7 @@ impl Case {
             source: false,
             sink: true,
             authority: vec![],
+            target: None,
             sandbox: None,
             rules: vec![],
             reviewers: Some(two()),

@@ -53,6 +53,7 @@ fn card() -> Card {
         source: false,
         sink: true,
         authority: vec![],
+        target: None,
         sandbox: None,
         rules: vec![],
         reviewers: None,

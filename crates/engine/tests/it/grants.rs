@@ -64,6 +64,7 @@ fn send() -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: 4_096,
+        target: None,
     }
 }
 

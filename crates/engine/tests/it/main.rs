@@ -18,6 +18,7 @@ mod damaged;
 mod drivers;
 mod dropped;
 mod edges;
+mod forged;
 mod grants;
 mod leases;
 mod limits;

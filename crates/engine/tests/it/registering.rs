@@ -44,6 +44,7 @@ fn spec(name: &str, schema: &str) -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: 4_096,
+        target: None,
     }
 }
 

@@ -131,6 +131,7 @@ impl FakeTools {
             terminal,
             fixed: Object::new(),
             max_result_bytes: 4_096,
+            target: None,
         }
     }
 }

@@ -30,6 +30,15 @@ impl Root {
         Ok(Self { handle })
     }
 
+    /// Device and inode of what is held: two paths to one directory have one identity.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn identity(&self) -> Result<(u64, u64), Fault> {
+        let raw = rustix::fs::fstat(&self.handle)?;
+        Ok((raw.st_dev, raw.st_ino))
+    }
+
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }

@@ -68,6 +68,7 @@ impl Counter {
             terminal: false,
             fixed: Object::new(),
             max_result_bytes: if self.fault == Fault::TooMuch { 1 } else { 1_000 },
+            target: None,
         }
     }
 

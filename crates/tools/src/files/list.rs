@@ -44,6 +44,7 @@ pub(super) fn spec() -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: MAX_RESULT,
+        target: None,
     }
 }
 

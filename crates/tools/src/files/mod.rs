@@ -35,6 +35,8 @@ pub use search::MAX_MATCHES;
 #[derive(Debug)]
 pub struct Files {
     root: Root,
+    /// The folder as it is shown to a person: its path and its identity.
+    target: String,
 }
 
 /// One tool: its name, what the gate is told about it, and what it does.
@@ -65,7 +67,8 @@ impl Files {
 
 impl ToolSource for Files {
     fn specs(&self) -> Vec<ToolSpec> {
-        VERBS.iter().map(|verb| (verb.spec)()).collect()
+        let pointed = |spec| ToolSpec { target: Some(self.target.clone()), ..spec };
+        VERBS.iter().map(|verb| pointed((verb.spec)())).collect()
     }
 
     /// The kernel is waited for, disks included.

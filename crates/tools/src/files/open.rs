@@ -76,7 +76,12 @@ impl Files {
                 }
             }
         }
-        Ok(Self { root: held })
+        // The real path, and the identity beside it: a folder that was put in its place is another target.
+        let (device, inode) =
+            held.identity().map_err(|fault| FilesError::Open { folder: folder.clone(), fault })?;
+        let real = std::fs::canonicalize(root).map_or(folder, |real| shown(&real));
+        let target = format!("folder {real} (device {device}, inode {inode})");
+        Ok(Self { root: held, target })
     }
 }
 

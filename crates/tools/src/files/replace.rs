@@ -46,6 +46,7 @@ pub(super) fn spec() -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: output::MAX_RECEIPT,
+        target: None,
     }
 }
 

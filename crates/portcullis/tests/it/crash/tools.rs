@@ -107,6 +107,7 @@ impl ToolSource for Tools {
             terminal: *name == "end",
             fixed: Object::new(),
             max_result_bytes: 4_096,
+            target: None,
         };
         TOOLS.iter().map(spec).collect()
     }
