@@ -96,15 +96,24 @@ class Work:
     def __init__(self, view):
         self.steps_left = view["steps_left"]
         self.denials = 0  # in a row
-        self.moved = []
+        self.moved = []  # where files are now, by what the gate told of this run
         self.left = {}  # file -> why it stays where it is
         self.folders = set()  # those that are there
         self.others = set()  # names beside the folders
         self.taken = {}  # folder -> names in it, once it was looked into
         self.refused_folders = set()
         self.look_again = False
+        self.forgotten = view["omitted"]  # earlier steps that the gate did not repeat
         for step in view["history"]:
             self.learn_refusal(step)
+            self.learn_move(step)
+
+    def learn_move(self, step):
+        """What was moved is told by the gate: also what happened before this process was started."""
+        arguments = step.get("arguments") or {}
+        if step.get("tool") == "files.move" and step["outcome"] == "tool_result":
+            if isinstance(arguments.get("to"), str):
+                self.moved.append(arguments["to"])
 
     def learn_refusal(self, step):
         """After a restart: what was refused before stays refused."""
@@ -143,6 +152,7 @@ class Work:
         view = yield {"kind": "tool_call", "tool": tool, "arguments": arguments, "reason": reason}
         self.steps_left = view["steps_left"]
         last = view["history"][-1]
+        self.learn_move(last)
         self.denials = self.denials + 1 if last["outcome"] == "denied" else 0
         return last["outcome"], last["content"]
 
@@ -229,7 +239,6 @@ class Work:
         outcome, content = yield from self.call("files.move", {"from": name, "to": target}, reason)
         if outcome == "tool_result":
             self.taken[folder].add(free)
-            self.moved.append(target)
             return None
         if outcome in ("tool_error", "interrupted"):
             # The folder is not as it was thought to be. It is looked at again, this file is not tried again.
@@ -241,7 +250,10 @@ class Work:
         return "files moved: %d, left where they were: %d" % (len(self.moved), len(self.left))
 
     def result(self):
-        return {"moved": self.moved, "left": self.left}
+        result = {"moved": self.moved, "left": self.left}
+        if self.forgotten:
+            result["moved_before"] = "see the record: %d earlier steps were not repeated" % self.forgotten
+        return result
 
 
 def why(outcome, content):
