@@ -21,8 +21,18 @@ const MAX_TEXT: usize = 4096;
 /// The largest script.
 const MAX_SCRIPT: u64 = 64 * 1024 * 1024;
 
-/// Places where people keep everything: of a program there, only its own file may be read.
-const CATCH_ALLS: [&str; 8] = ["/", "/tmp", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt"];
+/// Interpreters, and the flags after which a word is code and no script's name.
+const INTERPRETERS: [(&str, &str); 9] = [
+    ("python", "cm"),
+    ("pypy", "cm"),
+    ("node", "ep"),
+    ("deno", ""),
+    ("ruby", "e"),
+    ("perl", "eE"),
+    ("sh", "c"),
+    ("dash", "c"),
+    ("bash", "c"),
+];
 
 /// A text that names no agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,6 +104,22 @@ impl AgentChoice {
         self.unconfined && matches!(self.kind, Kind::Exec { .. })
     }
 
+    /// The first thing that this agent is given and `began` was not, as the operator says it.
+    pub(crate) fn given_beyond(&self, began: &Self) -> Option<&'static str> {
+        let all = |own: &[String], theirs: &[String]| own.iter().all(|one| theirs.contains(one));
+        if self.unconfined && !began.unconfined {
+            Some("--unconfined-agent")
+        } else if self.network && !began.network {
+            Some("--agent-network")
+        } else if !all(&self.env, &began.env) {
+            Some("--agent-env")
+        } else if self.reads.iter().any(|one| !began.reads.contains(one)) {
+            Some("--agent-reads")
+        } else {
+            None
+        }
+    }
+
     /// For the memory of how a run was started.
     pub(crate) fn to_value(&self) -> Value {
         let texts = |items: Vec<&str>| items.into_iter().map(Value::from).collect::<Vec<_>>();
@@ -130,6 +156,8 @@ pub(crate) struct Surroundings {
     pub(crate) forbidden: Vec<PathBuf>,
     /// Where programs are looked for.
     pub(crate) search_path: Option<OsString>,
+    /// The operator's home.
+    pub(crate) home: Option<PathBuf>,
     /// Variables that the operator lets it have.
     pub(crate) env: Vec<(OsString, OsString)>,
 }
@@ -195,38 +223,78 @@ impl Drop for Lent {
     }
 }
 
-/// Starts the agent. Nothing of it runs when this fails.
-pub(crate) fn start(choice: &AgentChoice, around: Surroundings) -> Result<Started, Failure> {
-    let (program, args) = match &choice.kind {
-        Kind::Scripted(file) => {
-            let agent: Box<dyn Agent> = Box::new(script(file)?);
-            return Ok(Started { agent, confinement: None, returned: None, _scratch: None });
+/// An agent that was found and may be started; nothing of it runs yet.
+pub(crate) enum Prepared {
+    /// A script that was read.
+    Script(Scripted),
+    /// A program, with what it may reach.
+    Program(Box<child::Prepared>, Scratch),
+}
+
+/// Finds the agent and refuses what can be refused before a run is begun.
+pub(crate) fn prepare(choice: &AgentChoice, around: Surroundings) -> Result<Prepared, Failure> {
+    match &choice.kind {
+        Kind::Scripted(file) => Ok(Prepared::Script(script(file)?)),
+        Kind::Exec { program, args } => {
+            let scratch = Scratch::make()?;
+            let spec = spec(choice, program, args, around, &scratch);
+            // Not by its name: the file may have been replaced since this process was started.
+            let prepared = child::prepare(&spec, Path::new("/proc/self/exe"))?;
+            Ok(Prepared::Program(Box::new(prepared), scratch))
         }
-        Kind::Exec { program, args } => (program, args),
-    };
-    let scratch = Scratch::make()?;
-    let spec = spec(choice, program, args, around, &scratch)?;
-    let own = std::env::current_exe()
-        .map_err(|error| Failure::io("find", Path::new("/proc/self/exe"), &error))?;
-    let child = child::spawn(&spec, &own)?;
-    let confinement = child.confinement;
-    if !choice.unconfined && !confinement.fully_enforced {
-        return Err(Failure::new(
-            Code::Unconfined,
-            "this machine does not confine the agent fully",
-        )
-        .hint("use a newer kernel, or say `--unconfined-agent`, which the record will show"));
     }
-    let exec = Exec::start(child, Deadlines::default())
-        .map_err(|error| Failure::new(Code::AgentStart, error.to_string()))?;
-    let (back, returned) = oneshot::channel();
-    let agent = Box::new(Lent { exec: Some(exec), back: Some(back) });
-    Ok(Started {
-        agent,
-        confinement: Some(confinement),
-        returned: Some(returned),
-        _scratch: Some(scratch),
-    })
+}
+
+impl Prepared {
+    /// Starts the agent. Nothing of it ran when this fails.
+    pub(crate) fn start(self) -> Result<Started, Failure> {
+        let (prepared, scratch) = match self {
+            Self::Script(script) => {
+                let agent: Box<dyn Agent> = Box::new(script);
+                return Ok(Started { agent, confinement: None, returned: None, _scratch: None });
+            }
+            Self::Program(prepared, scratch) => (prepared, scratch),
+        };
+        let child = prepared.start()?;
+        let confinement = child.confinement;
+        let exec = Exec::start(child, Deadlines::default())
+            .map_err(|error| Failure::new(Code::AgentStart, error.to_string()))?;
+        let (back, returned) = oneshot::channel();
+        let agent = Box::new(Lent { exec: Some(exec), back: Some(back) });
+        Ok(Started {
+            agent,
+            confinement: Some(confinement),
+            returned: Some(returned),
+            _scratch: Some(scratch),
+        })
+    }
+}
+
+impl Started {
+    /// Stands in for an agent that could not be started, so that its run ends and says why.
+    pub(crate) fn failed(failure: &Failure) -> Self {
+        let message = failure.sentence();
+        Self {
+            agent: Box::new(NotStarted { message }),
+            confinement: None,
+            returned: None,
+            _scratch: None,
+        }
+    }
+}
+
+/// An agent that never was.
+struct NotStarted {
+    message: String,
+}
+
+impl Agent for NotStarted {
+    fn propose(&mut self, _: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        Box::pin(std::future::ready(Err(AgentFailure {
+            reason: portcullis_domain::run::EndReason::AgentError,
+            message: self.message.clone(),
+        })))
+    }
 }
 
 fn script(file: &Path) -> Result<Scripted, Failure> {
@@ -246,20 +314,27 @@ fn spec(
     args: &[String],
     around: Surroundings,
     scratch: &Scratch,
-) -> Result<AgentSpec, Failure> {
+) -> AgentSpec {
     let search_path = around.search_path.unwrap_or_else(|| DEFAULT_PATH.into());
+    let operators_home = around.home;
     let mut readable = choice.reads.clone();
+    let script = script_of(program, args);
     // The program runs in its scratch folder, so what the operator named from elsewhere is made absolute.
     let mut passed = Vec::with_capacity(args.len());
-    for arg in args {
+    for (index, arg) in args.iter().enumerate() {
         let path = choice.base.join(arg);
         let is_file = !arg.starts_with('-') && path.is_file();
         if is_file {
-            readable.push(own_place(&path));
+            let whole = script == Some(index);
+            readable.push(if whole {
+                own_place(&path, operators_home.as_deref())
+            } else {
+                path.clone()
+            });
         }
         passed.push(if is_file { path.into_os_string() } else { arg.into() });
     }
-    let program =
+    let program: OsString =
         if program.contains('/') { choice.base.join(program).into() } else { program.into() };
     let home = scratch.path().as_os_str().to_owned();
     let mut env: Vec<(OsString, OsString)> = vec![
@@ -270,33 +345,45 @@ fn spec(
     ];
     env.retain(|(name, _)| !around.env.iter().any(|(own, _)| own == name));
     env.extend(around.env);
-    Ok(AgentSpec {
-        program,
+    AgentSpec {
         args: passed,
         env,
-        scratch: scratch.path().to_owned(),
         readable,
         forbidden: around.forbidden,
         confined: !choice.unconfined,
         network: if choice.network { Network::Open } else { Network::Denied },
         search_path,
-    })
+        home: operators_home,
+        ..AgentSpec::new(program, scratch.path())
+    }
 }
 
-/// The folder of a file; of a place that people keep everything in, the file alone.
-fn own_place(file: &Path) -> PathBuf {
-    let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
-    let own_home =
-        crate::args::variable("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
-    let is_home = |folder: &Path| {
-        folder.parent() == Some(Path::new("/home")) || own_home.as_deref() == Some(folder)
-    };
-    match folder {
-        Some(folder)
-            if !CATCH_ALLS.iter().any(|all| folder == Path::new(all)) && !is_home(&folder) =>
-        {
-            folder
+/// Which argument is the script that an interpreter runs: the first one that is no flag, unless a flag before it
+/// says that code or a module follows. An argument of any other program is only an argument.
+fn script_of(program: &str, args: &[String]) -> Option<usize> {
+    let name = program.rsplit('/').next()?;
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let (_, code) = INTERPRETERS.iter().find(|(known, _)| *known == name)?;
+    for (index, arg) in args.iter().enumerate() {
+        match arg.strip_prefix('-') {
+            None if name == "deno" && index == 0 && arg == "run" => {}
+            None => return Some(index),
+            Some(long) if long.starts_with('-') => {
+                if ["-eval", "-print"].iter().any(|flag| long.starts_with(flag)) {
+                    return None;
+                }
+            }
+            Some(letters) if letters.chars().any(|letter| code.contains(letter)) => return None,
+            Some(_) => {}
         }
+    }
+    None
+}
+
+/// The folder of a script, which may bring other files; of a place that people keep everything in, the file alone.
+fn own_place(file: &Path, home: Option<&Path>) -> PathBuf {
+    match file.parent().and_then(|folder| folder.canonicalize().ok()) {
+        Some(folder) if !child::is_catch_all(&folder, home) => folder,
         _ => file.to_owned(),
     }
 }
@@ -331,11 +418,79 @@ mod tests {
     }
 
     #[test]
+    fn what_an_agent_is_given_beyond_what_it_began_with_is_named() {
+        let began = AgentChoice::new("exec:a", Path::new("/b")).unwrap();
+        assert_eq!(began.given_beyond(&began), None);
+        let mut more = began.clone();
+        more.reads = vec!["/x".into()];
+        assert_eq!(more.given_beyond(&began), Some("--agent-reads"));
+        assert_eq!(began.given_beyond(&more), None, "less is no matter");
+        more.env = vec!["TOKEN".to_owned()];
+        assert_eq!(more.given_beyond(&began), Some("--agent-env"));
+        more.network = true;
+        assert_eq!(more.given_beyond(&began), Some("--agent-network"));
+        more.unconfined = true;
+        assert_eq!(more.given_beyond(&began), Some("--unconfined-agent"));
+    }
+
+    #[test]
     fn of_a_place_for_everything_only_the_file_is_readable() {
-        assert_eq!(own_place(Path::new("/tmp/agent.py")), Path::new("/tmp/agent.py"));
-        assert_eq!(
-            own_place(Path::new("/usr/bin/env")),
-            Path::new("/usr/bin").canonicalize().unwrap()
-        );
+        let place =
+            |file: &str, home: Option<&str>| own_place(Path::new(file), home.map(Path::new));
+        assert_eq!(place("/tmp/agent.py", None), Path::new("/tmp/agent.py"));
+        let bin = Path::new("/usr/bin").canonicalize().unwrap();
+        assert_eq!(place("/usr/bin/env", None), bin);
+        // The operator's home, wherever it lies.
+        let home = bin.to_str().unwrap();
+        assert_eq!(place("/usr/bin/env", Some(home)), Path::new("/usr/bin/env"));
+    }
+
+    #[test]
+    fn only_an_interpreters_script_brings_its_folder() {
+        let script = |command: &str| {
+            let words = words::split(command).unwrap();
+            script_of(&words[0], &words[1..])
+        };
+        for (command, expected) in [
+            ("python3 agent.py conf.toml", Some(0)),
+            ("/usr/bin/python3.12 -u -X agent.py", Some(2)),
+            ("bash -eu agent.sh", Some(1)),
+            ("deno run --quiet agent.ts", Some(2)),
+            ("node agent.js", Some(0)),
+            ("agent conf.toml", None),
+            ("./python3-agent conf.toml", None),
+            ("python3 -m agent conf.toml", None),
+            ("python3 -Ic code conf.toml", None),
+            ("node --eval code conf.toml", None),
+            ("sh -c code conf.toml", None),
+            ("python3", None),
+        ] {
+            assert_eq!(script(command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn an_argument_that_is_a_file_opens_no_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(base.join("agent")).unwrap();
+        std::fs::create_dir(base.join("conf")).unwrap();
+        for file in ["agent/agent.py", "conf/agent.toml"] {
+            std::fs::write(base.join(file), "").unwrap();
+        }
+        let readable = |command: &str| {
+            let choice = AgentChoice::new(&format!("exec:{command}"), &base).unwrap();
+            let Kind::Exec { program, args } = &choice.kind else { panic!("{choice:?}") };
+            let around = Surroundings {
+                forbidden: Vec::new(),
+                search_path: None,
+                home: None,
+                env: Vec::new(),
+            };
+            spec(&choice, program, args, around, &Scratch::make().unwrap()).readable
+        };
+        let conf = base.join("conf/agent.toml");
+        assert_eq!(readable("agent conf/agent.toml"), std::slice::from_ref(&conf));
+        assert_eq!(readable("python3 agent/agent.py conf/agent.toml"), [base.join("agent"), conf]);
     }
 }

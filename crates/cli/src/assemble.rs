@@ -1,12 +1,13 @@
 //! The only place where front doors and back ends are put together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, SigningKey};
+use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, PublicKey, SigningKey};
 use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
@@ -14,7 +15,7 @@ use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Opening, SqliteStore};
 use portcullis_tools::Files;
 
-use crate::agent::{self, AgentChoice, Started};
+use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
@@ -68,12 +69,11 @@ fn writer(
 
 /// The parts for what people do beside a run: the existing database to write, who may answer, no tools.
 /// Needs a tokio runtime.
-pub(crate) fn operator_parts(globals: &Globals) -> Result<Parts, Failure> {
-    let config = config::load(globals)?;
-    let keys = ring(&config, &globals.place)?;
+pub(crate) fn operator_parts(globals: &Globals, config: &Config) -> Result<Parts, Failure> {
+    let keys = ring(config, &globals.place)?;
     there(globals)?;
     let store = writer(globals, OpenMode::Existing, Vec::new())?;
-    parts(store, &config, keys, Tools::register(Vec::new())?)
+    parts(store, config, keys, Tools::register(Vec::new())?)
 }
 
 /// A database that is open for runs, with all that a gate needs.
@@ -146,7 +146,8 @@ pub(crate) fn keyring(globals: &Globals) -> Result<Keyring, Failure> {
     ring(&config::load(globals)?, &globals.place)
 }
 
-fn ring(config: &Config, place: &Place) -> Result<Keyring, Failure> {
+/// The people who may answer under this configuration.
+pub(crate) fn ring(config: &Config, place: &Place) -> Result<Keyring, Failure> {
     if !config.reviewers.is_empty() {
         return Ok(Keyring::new(config.reviewers.iter().cloned())?);
     }
@@ -178,18 +179,30 @@ fn reviewers(globals: &Globals, config: &Config) -> Result<(Keyring, Vec<String>
     }
 }
 
+/// Whose run it is unless somebody else is named: the person whose key the key folder or the configuration knows by
+/// the name of this user, so that nobody answers their own question under another name; else the user.
+pub(crate) fn own_person(globals: &Globals, config: &Config) -> String {
+    let name = globals.key.as_deref().unwrap_or(&globals.user);
+    let public = PublicKey::open(&globals.place.keys.join(format!("{name}.pub")));
+    let (Ok(public), Ok(ring)) = (public, ring(config, &globals.place)) else {
+        return globals.user.clone();
+    };
+    let mut known = ring.entries().filter(|(id, _)| **id == public.id());
+    known.next().map_or_else(|| globals.user.clone(), |(_, entry)| entry.person.clone())
+}
+
 /// The key that signs this person's answers. Only `approve`, `reject` and `answer` ask for it.
 ///
 /// It is the one that was named, else the user's own. It is made only where nobody can answer yet: a mistyped
 /// name or another user's shell makes no second reviewer.
-pub(crate) fn reviewer_key(globals: &Globals) -> Result<SigningKey, Failure> {
+pub(crate) fn reviewer_key(globals: &Globals, config: &Config) -> Result<SigningKey, Failure> {
     let name = globals.key.as_deref().unwrap_or(&globals.user);
     let keys = &globals.place.keys;
     match SigningKey::open(&keys.join(format!("{name}.key"))) {
         Err(KeyFileError::File(FileError::Missing { .. })) => {}
         opened => return Ok(opened?),
     }
-    if globals.key.is_none() && keyring(globals)?.entries().next().is_none() {
+    if globals.key.is_none() && ring(config, &globals.place)?.entries().next().is_none() {
         return Ok(SigningKey::open_or_create(keys, name, &OsEntropy)?);
     }
     Err(Failure::new(Code::NoKey, format!("there is no key `{name}` in `{}`", keys.display()))
@@ -198,13 +211,13 @@ pub(crate) fn reviewer_key(globals: &Globals) -> Result<SigningKey, Failure> {
         ))
 }
 
-/// Starts the agent of a run, out of reach of everything that governs it.
-pub(crate) fn start_agent(
+/// Finds the agent of a run and puts it out of reach of everything that governs it.
+pub(crate) fn prepare_agent(
     choice: &AgentChoice,
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
-) -> Result<Started, Failure> {
+) -> Result<Prepared, Failure> {
     let mut forbidden = out_of_reach(globals, config)?;
     forbidden.extend(files.map(Path::to_owned));
     let env = choice
@@ -214,9 +227,10 @@ pub(crate) fn start_agent(
     let around = agent::Surroundings {
         forbidden,
         search_path: globals.search_path.clone(),
+        home: crate::args::variable("HOME").map(PathBuf::from),
         env: env.collect(),
     };
-    agent::start(choice, around)
+    agent::prepare(choice, around)
 }
 
 /// State, keys, configuration, heads and our own program: what no agent and no tool may reach.
@@ -233,7 +247,16 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.push(db);
     places.extend(config.path.clone());
     places.extend(config.head.clone());
-    let own = std::env::current_exe();
-    places.push(own.map_err(|error| Failure::io("find", Path::new("/proc/self/exe"), &error))?);
+    places.push(own_program()?);
     Ok(places)
+}
+
+/// Where this program lies. When its file was replaced meanwhile, where the new one lies.
+pub(crate) fn own_program() -> Result<PathBuf, Failure> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::io("find", Path::new("/proc/self/exe"), &error))?;
+    let text = own.as_os_str().as_bytes();
+    Ok(text
+        .strip_suffix(b" (deleted)")
+        .map_or(own.clone(), |there| OsStr::from_bytes(there).into()))
 }

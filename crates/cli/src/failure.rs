@@ -86,6 +86,8 @@ codes! {
     Bug = "E5006";
     /// What is stored of a question is not what its digests say.
     Forged = "E5007";
+    /// Calls that outlived their deadline take every place.
+    NoCapacity = "E5008";
     /// This machine cannot confine the agent.
     Unconfined = "E6001";
     /// The agent's program cannot be started.
@@ -252,10 +254,10 @@ impl From<GateError> for Failure {
         match error {
             GateError::Store(error) => error.into(),
             GateError::Limits(error) => error.into(),
-            GateError::RunState(_) => Self::new(Code::State, sentence),
             GateError::ToolMissing(_) => Self::new(Code::ToolMissing, sentence),
             GateError::Approval(_) => Self::new(Code::NotApproved, sentence),
             GateError::Content(_) => Self::new(Code::Damaged, sentence),
+            GateError::NoCapacity => Self::new(Code::NoCapacity, sentence),
             GateError::Misuse(_) | GateError::Executor | GateError::Bug(_) => {
                 Self::new(Code::Bug, sentence)
             }

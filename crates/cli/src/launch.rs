@@ -11,6 +11,8 @@ use portcullis_canon::{Limits, Object, Value, parse};
 use portcullis_domain::id::RunId;
 
 use crate::agent::AgentChoice;
+use crate::args::Globals;
+use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
 use crate::place;
 
@@ -93,6 +95,14 @@ impl Launch {
             files: path("files")?,
             config: path("config")?,
         })
+    }
+}
+
+/// The configuration that was named, else the one that the run began with, else the usual one.
+pub(crate) fn configuration(globals: &Globals, launch: Option<&Launch>) -> Result<Config, Failure> {
+    match (&globals.config_path, launch.and_then(|launch| launch.config.as_deref())) {
+        (None, Some(began_with)) => config::read(began_with),
+        _ => config::load(globals),
     }
 }
 

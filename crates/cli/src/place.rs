@@ -56,6 +56,12 @@ impl Place {
         self.state.join("portcullis.db")
     }
 
+    /// Where heads of the usual database are kept unless the operator names another file. Beside the key that signs
+    /// them and away from the state, so that a copy of the state that is put back does not bring its own.
+    pub(crate) fn heads(&self) -> PathBuf {
+        self.host.join("heads")
+    }
+
     /// Where it is remembered how each run was started.
     pub(crate) fn launches(&self) -> PathBuf {
         self.state.join("launch")

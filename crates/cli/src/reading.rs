@@ -6,6 +6,7 @@ use portcullis::system::SystemClock;
 use portcullis_domain::ports::{Clock, MAX_PAGE, Page, Processes};
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
+use portcullis_domain::time::Timestamp;
 use portcullis_sandbox::identity::LinuxProcesses;
 
 use crate::args::Globals;
@@ -33,6 +34,11 @@ impl Reading {
 
     pub(crate) fn db(&self) -> &dyn Database {
         self.db.as_ref()
+    }
+
+    /// The time by which questions are judged.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Where a run stands: its status, or `interrupted` when it should be driven and nobody does.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use portcullis_domain::ports::Observer;
 use portcullis_domain::run::Run;
+use portcullis_domain::scope::Scope;
+use portcullis_engine::operator;
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::agent::{AgentChoice, Started};
@@ -51,6 +53,8 @@ impl Flags {
         let here =
             std::env::current_dir().map_err(|error| Failure::io("find", Path::new("."), &error))?;
         let chosen = match &self.agent {
+            // Named again as it is known: relative to where it was named first.
+            Some(text) if usual.as_ref().is_some_and(|usual| usual.text == *text) => usual,
             Some(text) => Some(AgentChoice::new(text, &here).map_err(|error| {
                 Failure::usage(error.to_string())
                     .hint("for instance --agent exec:\"python3 agent.py\"")
@@ -97,10 +101,12 @@ pub(crate) fn open(
 ) -> Result<Ready, Failure> {
     let progress = (!quiet && !globals.json).then(Progress::start);
     let observers = progress.iter().map(|p| Arc::clone(p) as Arc<dyn Observer>).collect();
-    let heads = config.head.as_deref().map(|file| Heads::open(file, &globals.place)).transpose()?;
+    let heads = Heads::of(globals, config)?;
     let gatehouse = assemble::gatehouse(globals, mode, config, files, observers)?;
     if let Some(heads) = &heads {
         heads.compare(gatehouse.database.as_ref())?;
+        // Before the first run begins, so that a process that is killed leaves a file that knows of its database.
+        heads.keep(gatehouse.database.as_ref())?;
     }
     if let Some(progress) = &progress {
         gatehouse.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
@@ -108,14 +114,70 @@ pub(crate) fn open(
     Ok(Ready { gatehouse, heads, progress })
 }
 
-/// Refuses what would make a record untrue: an agent without confinement in a run that says it has one.
-pub(crate) fn fits_the_record(agent: &AgentChoice, run: &Run) -> Result<(), Failure> {
-    if agent.is_unconfined() && !run.unconfined_agent {
-        let sentence = "this run was begun with a confined agent, and its record says so";
-        return Err(Failure::new(Code::State, sentence)
-            .hint("resume it without `--unconfined-agent`, or begin another run"));
+/// Refuses what would make a record untrue: another agent than the one that the run was begun with, one without
+/// confinement in a run that says it has one, and one that is given more than it was when the run began.
+pub(crate) fn fits_the_record(
+    agent: &AgentChoice,
+    began: Option<&AgentChoice>,
+    run: &Run,
+) -> Result<(), Failure> {
+    let refused = |sentence: String| {
+        Err(Failure::new(Code::State, sentence)
+            .hint("resume it without that, or begin another run with `portcullis run`"))
+    };
+    if agent.text != run.agent {
+        return refused(format!(
+            "this run was begun with the agent `{}`, and its record says so; `{}` is another one",
+            run.agent, agent.text
+        ));
     }
-    Ok(())
+    if agent.is_unconfined() && !run.unconfined_agent {
+        return refused(
+            "this run was begun with a confined agent, and its record says so".to_owned(),
+        );
+    }
+    match began.and_then(|began| agent.given_beyond(began)) {
+        Some(flag) => {
+            refused(format!("this run was begun without this `{flag}`, and its agent stays so"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses to go on under other rules than a run was begun with, when nobody chose them: how it was started is
+/// forgotten, and no configuration was named.
+pub(crate) fn rules_are_known(
+    globals: &Globals,
+    remembered: bool,
+    gatehouse: &Gatehouse,
+    run: &Run,
+) -> Result<(), Failure> {
+    if remembered || globals.config_path.is_some() || gatehouse.parts.policy.id() == run.policy {
+        return Ok(());
+    }
+    let sentence = format!(
+        "it is not remembered how {} was started, and the usual rules are not those that it began with",
+        run.id
+    );
+    Err(Failure::new(Code::NoLaunch, sentence).hint("name its configuration with -c"))
+}
+
+/// Closes what waited longer than it may, of all runs. A run that cannot be read hinders no other one.
+pub(crate) async fn sweep(ready: &Ready) {
+    let swept = operator::sweep_due(&ready.gatehouse.parts, &Scope::of_file_owner()).await;
+    let Some(progress) = &ready.progress else { return };
+    match swept {
+        Ok(0) => {}
+        Ok(1) => progress.say("note: one run had waited longer than it may, and has ended"),
+        Ok(ended) => {
+            progress.say(&format!(
+                "note: {ended} runs had waited longer than they may, and have ended"
+            ));
+        }
+        Err(error) => {
+            progress.say(&format!("note: not every overdue question was closed: {error}"))
+        }
+    }
 }
 
 /// Says what is enforced on the agent, where that is less than everything.
@@ -128,6 +190,8 @@ pub(crate) fn tell_confinement(
     if agent.unconfined {
         progress
             .say("note: the agent runs without confinement; it can reach keys, state and files");
+    } else if !confinement.fully_enforced && confinement.signals_scoped {
+        progress.say("note: this kernel confines the agent as is required, and no further");
     } else if !confinement.signals_scoped {
         progress.say(
             "note: this kernel does not keep the agent's signals from reaching other processes",

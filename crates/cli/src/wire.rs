@@ -7,7 +7,7 @@ use portcullis_domain::content::ContentRef;
 use portcullis_domain::event::Body;
 use portcullis_domain::id::{JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{DamagedRow, StoredEvent};
-use portcullis_domain::question::Question;
+use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
@@ -248,6 +248,8 @@ pub(crate) struct QuestionJson {
     uses: u32,
     asked_at: Timestamp,
     expires_at: Option<Timestamp>,
+    /// Its time is past: an answer comes too late.
+    overdue: bool,
     card: Option<Value>,
     /// Why there is no card, or that it does not fit its digest.
     missing: Option<&'static str>,
@@ -257,7 +259,13 @@ pub(crate) struct QuestionJson {
 
 impl QuestionJson {
     /// `card` as it is stored, or why there is none.
-    pub(crate) fn of(question: &Question, card: &Words, stated_reason: Option<&str>) -> Self {
+    /// `now` says whether it is overdue.
+    pub(crate) fn of(
+        question: &Question,
+        now: Timestamp,
+        card: &Words,
+        stated_reason: Option<&str>,
+    ) -> Self {
         let (card, missing) = match card {
             Words::Here(bytes) => match parse(bytes, &Limits::ENVELOPE) {
                 Ok(value) => (Some(capped(&value, MAX_TEXT_BYTES)), None),
@@ -281,6 +289,8 @@ impl QuestionJson {
             uses: question.uses,
             asked_at: question.asked_at,
             expires_at: question.expires_at,
+            overdue: question.status == QuestionStatus::Open
+                && question.expires_at.is_some_and(|at| at <= now),
             card,
             missing,
             stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),

@@ -1,6 +1,6 @@
 //! Runs a program confined, says what was enforced, and passes its output on.
 //!
-//! `confine [--unconfined] [--network] [--scratch DIR] [--read PATH] [--forbid PATH] -- PROGRAM [ARGUMENT...]`
+//! `confine [--unconfined] [--network] [--scratch DIR] [--read PATH] [--forbid PATH] [--processes N] [--gone] -- PROGRAM [ARGUMENT...]`
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::ffi::OsString;
@@ -29,6 +29,11 @@ fn run(mut args: impl Iterator<Item = OsString>) -> Result<ExitCode, Box<dyn std
             Some("--scratch") => spec.scratch = value()?.into(),
             Some("--read") => spec.readable.push(value()?.into()),
             Some("--forbid") => spec.forbidden.push(value()?.into()),
+            Some("--processes") => {
+                spec.bounds.processes = value()?.to_str().unwrap_or_default().parse()?;
+            }
+            // As if this program had been replaced meanwhile.
+            Some("--gone") => std::fs::remove_file(std::env::current_exe()?)?,
             Some("--") => break,
             _ => return Err("unknown option".into()),
         }
@@ -36,7 +41,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> Result<ExitCode, Box<dyn std
     spec.program = args.next().ok_or("name a program after --")?;
     spec.args = args.collect();
 
-    let mut agent = child::spawn(&spec, &std::env::current_exe()?)?;
+    let mut agent = child::spawn(&spec, "/proc/self/exe".as_ref())?;
     println!("{} {:?}", agent.id(), agent.confinement);
     let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
     let errors = std::thread::spawn(move || {

@@ -129,6 +129,25 @@ fn attempt(verb: &str, on: &str) -> io::Result<Box<dyn Display>> {
         }
         "sleep" => sleep(),
         "parent" => Box::new(getppid().map_or(0, |p| p.as_raw_nonzero().get())),
+        // Writes to so many bytes of memory.
+        "grow" => {
+            let size: usize = number(on)?;
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(size).map_err(|_| io::ErrorKind::OutOfMemory)?;
+            bytes.resize(size, 1_u8);
+            Box::new(std::hint::black_box(bytes).len())
+        }
+        // Makes a file of so many bytes in the working directory.
+        "fill" => {
+            std::fs::File::create("filled")?.set_len(number(on)?)?;
+            Box::new("")
+        }
+        "bounds" => Box::new(bounds()),
+        // Runs a program for which the kernel has an older Landlock: `old-landlock:VERSION PROGRAM ARGUMENT...`.
+        "old-landlock" => {
+            let (version, rest) = on.split_once(' ').unwrap_or((on, ""));
+            Box::new(with_old_landlock(number(version)?, rest)?)
+        }
         // Becomes a program for which the kernel has no Landlock.
         "without-landlock" => {
             refuse_landlock()?;
@@ -137,6 +156,13 @@ fn attempt(verb: &str, on: &str) -> io::Result<Box<dyn Display>> {
         }
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     })
+}
+
+fn bounds() -> String {
+    use rustix::process::{Resource, getrlimit};
+    let all = [Resource::Data, Resource::As, Resource::Fsize, Resource::Nproc, Resource::Nofile];
+    let most = all.map(|one| getrlimit(one).maximum.map_or("none".into(), |most| most.to_string()));
+    most.join(" ")
 }
 
 fn sleep() -> ! {
@@ -183,4 +209,68 @@ fn refuse_landlock() -> io::Result<()> {
         libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Runs a program whose question for the version of Landlock another thread of this process answers.
+fn with_old_landlock(version: i64, command: &str) -> io::Result<String> {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || receive.recv().map(|listener| answer_forever(listener, version)));
+    let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+    let run = std::thread::spawn(move || {
+        send.send(ask_about_landlock()?).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        let mut words = words.iter();
+        Command::new(words.next().map_or("", String::as_str)).args(words).status()
+    });
+    let status = run.join().map_err(|_| io::ErrorKind::Other)??;
+    Ok(status.to_string())
+}
+
+/// From here on, this thread and what it starts wait for an answer when they ask for the version.
+#[allow(unsafe_code, reason = "a test program")]
+fn ask_about_landlock() -> io::Result<i32> {
+    rustix::thread::set_no_new_privs(true)?;
+    let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap_or(u32::MAX);
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        step(0x20, 0, 0, 0),
+        step(0x15, 0, 3, call),
+        // The third argument: asks for the version.
+        step(0x20, 0, 0, 32),
+        step(0x15, 0, 1, 1),
+        step(0x06, 0, 0, 0x7fc0_0000),
+        step(0x06, 0, 0, 0x7fff_0000),
+    ];
+    let program = libc::sock_fprog { len: 6, filter: filter.as_mut_ptr() };
+    // SAFETY: the filter lives until the call returns.
+    let listener = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const program,
+        )
+    };
+    if listener < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    i32::try_from(listener).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[allow(unsafe_code, reason = "a test program")]
+fn answer_forever(listener: i32, version: i64) {
+    loop {
+        // SAFETY: the structure is plain numbers, for which zero is a value.
+        let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: both calls get a structure of their own kind that outlives them.
+        let answered = unsafe {
+            libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) == 0 && {
+                let reply =
+                    libc::seccomp_notif_resp { id: asked.id, val: version, error: 0, flags: 0 };
+                libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const reply) == 0
+            }
+        };
+        if !answered && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
+        }
+    }
 }

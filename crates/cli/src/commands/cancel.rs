@@ -7,8 +7,10 @@ use portcullis_engine::operator;
 
 use crate::args::Globals;
 use crate::assemble;
+use crate::config;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
 use crate::output::Out;
 use crate::reading::Reading;
@@ -52,7 +54,11 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         lookup::run_id(reading.db(), &reading.scope, &args.run).await?
     };
     let by = args.by.unwrap_or_else(|| globals.user.clone());
-    let parts = assemble::operator_parts(globals)?;
+    // What a run was begun with is of no matter to its end, so a memory that is damaged does not hinder it.
+    let launch = Launch::recall(&globals.place.launches(), run).ok().flatten();
+    let config =
+        launch::configuration(globals, launch.as_ref()).or_else(|_| config::load(globals))?;
+    let parts = assemble::operator_parts(globals, &config)?;
     let scope = Scope::of_file_owner();
     operator::cancel(&parts, &scope, run, &by, args.note.as_deref()).await?;
     let reason = EndReason::OperatorCancelled;

@@ -14,8 +14,10 @@ use portcullis_engine::operator::{self, Answered, SignedAnswer};
 
 use crate::args::Globals;
 use crate::assemble;
+use crate::config::Config;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
+use crate::launch::{self, Launch};
 use crate::lookup::{self, Asked, QuestionArg};
 use crate::output::prompt::{self, Said};
 use crate::output::screen::{Tone, toned};
@@ -178,9 +180,12 @@ async fn record(
     asked: &Asked,
     globals: &Globals,
 ) -> Result<Answered, Failure> {
-    let key = assemble::reviewer_key(globals)?;
-    answers_first_time(&key, asked, globals)?;
-    let parts = assemble::operator_parts(globals)?;
+    // Who may answer is what the run was begun with: an answer that its own rules do not know would never count.
+    let launch = Launch::recall(&globals.place.launches(), asked.run.id)?;
+    let config = launch::configuration(globals, launch.as_ref())?;
+    let key = assemble::reviewer_key(globals, &config)?;
+    answers_first_time(&key, asked, globals, &config)?;
+    let parts = assemble::operator_parts(globals, &config)?;
     let seal = |text: &String| seal(text, &parts);
     let note = decision.consent.note.as_ref().map(seal);
     let result = decision.result.as_ref().map(seal);
@@ -206,8 +211,13 @@ async fn record(
 }
 
 /// A second answer of one person would be refused anyway; this says so in their words.
-fn answers_first_time(key: &SigningKey, asked: &Asked, globals: &Globals) -> Result<(), Failure> {
-    let ring = assemble::keyring(globals)?;
+fn answers_first_time(
+    key: &SigningKey,
+    asked: &Asked,
+    globals: &Globals,
+    config: &Config,
+) -> Result<(), Failure> {
+    let ring = assemble::ring(config, &globals.place)?;
     let person = ring.entries().find(|(id, _)| **id == key.id()).map(|(_, entry)| &entry.person);
     let mine = |approval: &Approval| {
         approval.statement.key == key.id() || Some(&approval.person) == person

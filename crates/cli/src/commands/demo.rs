@@ -16,7 +16,7 @@ use portcullis_domain::step::Step;
 use portcullis_engine::{Attached, Driven, Gate, Task};
 use portcullis_store::sqlite::open::OpenMode;
 
-use crate::agent::AgentChoice;
+use crate::agent::{AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::assemble::{self, Gatehouse};
 use crate::config::{self, Config};
@@ -167,14 +167,17 @@ impl Stage {
             .map_err(|error| Failure::new(Code::Bug, error.to_string()))
     }
 
+    fn prepared(&self, agent: &AgentChoice) -> Result<Prepared, Failure> {
+        assemble::prepare_agent(agent, &self.globals, &self.config, Some(&self.files))
+    }
+
     async fn begin(
         &self,
         ready: &Ready,
         signals: &mut Signals,
     ) -> Result<(RunId, Driven), Failure> {
         let agent = self.agent()?;
-        let started =
-            assemble::start_agent(&agent, &self.globals, &self.config, Some(&self.files))?;
+        let started = self.prepared(&agent)?.start()?;
         let task = Task {
             goal: "write a summary of the budget".to_owned(),
             owner: self.globals.user.clone(),
@@ -202,8 +205,7 @@ impl Stage {
             Attached::Ended(reason) => Ok(Driven::Ended(reason)),
             Attached::Held(held, _) => {
                 let agent = self.agent()?;
-                let started =
-                    assemble::start_agent(&agent, &self.globals, &self.config, Some(&self.files))?;
+                let started = self.prepared(&agent)?.start()?;
                 drive::to_rest(held, started, signals, None).await
             }
         }
@@ -253,7 +255,7 @@ impl Stage {
 
     /// A command to be typed in another terminal.
     fn typed(&self, rest: &str) -> Result<String, Failure> {
-        let own = own_program()?;
+        let own = assemble::own_program()?;
         let set = self
             .surroundings()
             .map(|(name, value)| format!("{name}={}", quote(&value.to_string_lossy())));
@@ -263,12 +265,13 @@ impl Stage {
 
     /// Runs this program again, as another person would; true when it exits with 0.
     fn another_process(&self, args: &[&str]) -> Result<bool, Failure> {
-        let own = own_program()?;
+        // By this name it is the same program, even when its file was replaced meanwhile.
+        let own = Path::new("/proc/self/exe");
         #[expect(
             clippy::disallowed_methods,
             reason = "the demo's second process is this program itself"
         )]
-        let mut command = std::process::Command::new(&own);
+        let mut command = std::process::Command::new(own);
         command
             .args(["--key", &self.globals.user])
             .args(args)
@@ -278,7 +281,7 @@ impl Stage {
         let status = command
             .stdin(std::process::Stdio::null())
             .status()
-            .map_err(|error| Failure::io("start", &own, &error))?;
+            .map_err(|error| Failure::io("start", own, &error))?;
         Ok(status.success())
     }
 }
@@ -316,11 +319,6 @@ async fn wait(gatehouse: &Gatehouse, question: QuestionId, run: RunId) -> Result
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-fn own_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|error| Failure::io("find", Path::new("/proc/self/exe"), &error))
 }
 
 fn say(lines: &[&str]) -> Result<(), Failure> {

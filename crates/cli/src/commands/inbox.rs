@@ -4,6 +4,7 @@ use std::io;
 
 use portcullis_domain::ports::DamagedRow;
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
+use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -29,6 +30,8 @@ struct Line {
     tool: Option<String>,
     card: Words,
     reason: Option<String>,
+    /// Its time is past: an answer would come too late, and the next run or resume closes it.
+    overdue: bool,
 }
 
 /// Runs the command.
@@ -46,7 +49,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     }
     let mut out = Out::new();
     let written = if globals.json {
-        json(&mut out, &args, &lines, rows.total)
+        json(&mut out, &args, &lines, rows.total, reading.now())
     } else {
         table(&mut out, &args, &lines, rows.total)
     };
@@ -64,7 +67,8 @@ async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
         None => None,
     };
     let card = words(db, scope, question.card, MAX_CARD_BYTES).await?;
-    Ok(Line { question, tool, card, reason })
+    let overdue = question.expires_at.is_some_and(|at| at <= reading.now());
+    Ok(Line { question, tool, card, reason, overdue })
 }
 
 fn json(
@@ -72,12 +76,13 @@ fn json(
     args: &Args,
     lines: &[Result<Line, DamagedRow>],
     total: u64,
+    now: Timestamp,
 ) -> io::Result<()> {
     let questions = lines
         .iter()
         .map(|line| match line {
             Ok(Line { question, card, reason, .. }) => {
-                RowJson::Whole(QuestionJson::of(question, card, reason.as_deref()))
+                RowJson::Whole(QuestionJson::of(question, now, card, reason.as_deref()))
             }
             Err(damaged) => RowJson::damaged(damaged),
         })
@@ -129,7 +134,7 @@ fn how_to_decide(lines: &[Result<Line, DamagedRow>]) -> Vec<&'static str> {
 fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
     let dash = || "-".to_owned();
     match line {
-        Ok(Line { question, tool, .. }) => {
+        Ok(line @ Line { question, tool, .. }) => {
             let reviewers = &question.reviewers;
             [
                 question.id.to_string(),
@@ -137,7 +142,11 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
                 tool.as_deref().map_or_else(dash, |tool| text::one_line(tool, 60)),
                 question.kind.as_str().to_owned(),
                 question.asked_at.to_string(),
-                question.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string()),
+                match question.expires_at {
+                    None => "never".to_owned(),
+                    Some(at) if line.overdue => format!("{at} overdue"),
+                    Some(at) => at.to_string(),
+                },
                 format!(
                     "{} of {} {}",
                     question.yes,

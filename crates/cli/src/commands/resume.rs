@@ -9,11 +9,10 @@ use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
 use crate::assemble;
-use crate::config::{self, Config};
 use crate::drive::{self, Rest, Signals};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
-use crate::launch::Launch;
+use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
 use crate::start::{self, Flags, Ready};
 
@@ -94,9 +93,9 @@ async fn resume(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     let launch = Launch::recall(&globals.place.launches(), run)?;
-    let config = configuration(globals, launch.as_ref())?;
-    let (usual, files) = match launch {
-        Some(launch) => (Some(launch.agent), launch.files),
+    let config = launch::configuration(globals, launch.as_ref())?;
+    let (usual, files) = match &launch {
+        Some(launch) => (Some(launch.agent.clone()), launch.files.clone()),
         None => (config.agent.clone(), config.files.clone()),
     };
     let agent = flags.agent(usual)?.ok_or_else(|| {
@@ -105,42 +104,37 @@ async fn resume(
     })?;
     let files = flags.files(files)?;
     let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), flags.quiet)?;
+    start::sweep(&ready).await;
     let Ready { gatehouse, heads, progress } = ready;
     let (scope, progress) = (Scope::of_file_owner(), progress.as_deref());
     let state = gatehouse.database.run(&scope, run).await?;
     let state = state.ok_or(portcullis_domain::ports::StoreError::NotFound("run"))?;
-    start::fits_the_record(&agent, &state.run)?;
+    if !state.run.status.is_terminal() {
+        start::fits_the_record(&agent, launch.as_ref().map(|launch| &launch.agent), &state.run)?;
+        start::rules_are_known(globals, launch.is_some(), &gatehouse, &state.run)?;
+    }
     if let Some(progress) = progress {
         remark_changes(&state.run, &gatehouse, progress);
     }
+    let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
         Attached::Waiting(question) => Driven::Waiting(question),
         Attached::Ended(reason) => Driven::Ended(reason),
-        Attached::Held(held, _) => {
-            match assemble::start_agent(&agent, globals, &config, files.as_deref()) {
-                Ok(started) => {
-                    start::tell_confinement(&started, &agent, progress);
-                    drive::to_rest(held, started, signals, progress)
-                        .await
-                        .map_err(|failure| failure.about(globals, run))?
-                }
-                Err(failure) => {
-                    held.close().await?;
-                    return Err(failure);
-                }
+        Attached::Held(held, _) => match prepared.start() {
+            Ok(started) => {
+                start::tell_confinement(&started, &agent, progress);
+                drive::to_rest(held, started, signals, progress)
+                    .await
+                    .map_err(|failure| failure.about(globals, run))?
             }
-        }
+            Err(failure) => {
+                held.close().await?;
+                return Err(failure);
+            }
+        },
     };
     let rest = Rest { run, driven };
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
-}
-
-/// The configuration that was named, else the one that the run began with, else the usual one.
-fn configuration(globals: &Globals, launch: Option<&Launch>) -> Result<Config, Failure> {
-    match (&globals.config_path, launch.and_then(|launch| launch.config.as_deref())) {
-        (None, Some(began_with)) => config::read(began_with),
-        _ => config::load(globals),
-    }
 }
 
 fn remark_changes(

@@ -6,6 +6,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_engine::{Gate, Task};
 use portcullis_store::sqlite::open::OpenMode;
 
+use crate::agent::Started;
 use crate::args::Globals;
 use crate::assemble;
 use crate::config;
@@ -27,7 +28,7 @@ pub(crate) struct Args {
     flags: Flags,
     #[command(flatten)]
     limits: LimitFlags,
-    /// Whose run it is, as a label [default: your user name]
+    /// Whose run it is, as a label [default: the person of your key, else your user name]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
 }
@@ -83,8 +84,7 @@ impl LimitFlags {
 
 /// Begins a run. Everything that can be refused is refused before the database is opened.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    let owner = args.owner.as_deref().unwrap_or(&globals.user);
-    if Name::new(owner).is_err() {
+    if args.owner.as_deref().is_some_and(|owner| Name::new(owner).is_err()) {
         return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
     }
     if args.goal.trim().is_empty() || args.goal.len() > MAX_GOAL {
@@ -96,36 +96,49 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         Failure::usage("no agent is named").hint("for instance --agent exec:\"python3 agent.py\"")
     })?;
     let files = args.flags.files(config.files.clone())?;
+    let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
 
     let mut signals = Signals::catch()?;
     let ready =
         start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), args.flags.quiet)?;
-    let started = assemble::start_agent(&agent, globals, &config, files.as_deref())?;
+    start::sweep(&ready).await;
+    let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let progress = ready.progress.as_deref();
-    start::tell_confinement(&started, &agent, progress);
     let task = Task {
         goal: args.goal,
-        owner: owner.to_owned(),
+        owner,
         thread: None,
         parent: None,
         limits,
         agent: agent.text.clone(),
         unconfined_agent: agent.is_unconfined(),
     };
+    let database = ready.gatehouse.database.as_ref();
     let held = Gate::new(ready.gatehouse.parts).begin(&Scope::of_file_owner(), task).await?;
     let run = held.run();
     let launch = Launch { agent, files, config: config.path };
-    launch.keep(&globals.place.launches(), run)?;
+    if let Err(failure) = launch.keep(&globals.place.launches(), run) {
+        held.close().await?;
+        let again = drive::command(globals, &format!("resume {run} --agent … --files … -c …"));
+        return Err(failure.hint(format!(
+            "{run} is begun and nothing of it was done; go on with `{again}`, or cancel it"
+        )));
+    }
+    // The record says that the run began before anything of the agent runs.
+    let (started, not_started) = match prepared.start() {
+        Ok(started) => (started, None),
+        Err(failure) => (Started::failed(&failure), Some(failure)),
+    };
+    start::tell_confinement(&started, &launch.agent, progress);
     let driven = drive::to_rest(held, started, &mut signals, progress)
         .await
         .map_err(|failure| failure.about(globals, run))?;
+    if let Some(failure) = not_started {
+        if let Some(heads) = &ready.heads {
+            heads.keep(database)?;
+        }
+        return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
+    }
     let rest = Rest { run, driven };
-    drive::conclude(
-        rest,
-        ready.heads.as_ref(),
-        ready.gatehouse.database.as_ref(),
-        globals,
-        progress,
-    )
-    .await
+    drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await
 }

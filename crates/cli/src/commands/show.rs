@@ -7,6 +7,7 @@ use portcullis_domain::ports::{DamagedRow, Rows};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
+use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
 use crate::exit::Exit;
@@ -77,6 +78,7 @@ enum Waits {
 }
 
 struct Shown {
+    now: Timestamp,
     run: Run,
     standing: &'static str,
     goal: Words,
@@ -125,6 +127,7 @@ impl Shown {
             });
         }
         Ok(Self {
+            now: reading.now(),
             standing: reading.standing(&run).await?,
             goal: words(db, scope, run.goal, u64::MAX).await?,
             run,
@@ -142,11 +145,11 @@ impl Shown {
             Waits::Nothing | Waits::Granted => None,
             Waits::Asked(asked) => {
                 let card = Words::Here(asked.card_bytes.clone());
-                Some(QuestionJson::of(&asked.question, &card, asked.reason.as_deref()))
+                Some(QuestionJson::of(&asked.question, self.now, &card, asked.reason.as_deref()))
             }
-            Waits::Refused(_, question, _) => {
-                question.as_ref().map(|question| QuestionJson::of(question, &Words::Differs, None))
-            }
+            Waits::Refused(_, question, _) => question
+                .as_ref()
+                .map(|question| QuestionJson::of(question, self.now, &Words::Differs, None)),
         };
         let steps = self.steps.rows.iter().zip(&self.observations).map(|(step, seen)| match step {
             Ok(step) => RowJson::Whole(StepJson::of(step, seen.as_ref())),

@@ -10,6 +10,8 @@ use portcullis_canon::Digest;
 use portcullis_domain::approval::Signature;
 use portcullis_domain::id::InstanceId;
 use portcullis_domain::ports::{Ledger, ReviewerKeys};
+use portcullis_domain::row::Row as _;
+use portcullis_domain::run::Run;
 use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
@@ -66,15 +68,13 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let keyring = assemble::keyring(globals)?;
     let reading = Reading::open(globals)?;
     let mut ledger = reading.db().begin()?;
-    let (heads, head_key) = match &args.head {
-        Some(HeadArg::Point { seq, hash }) => (vec![point(ledger.as_mut(), *seq, *hash)?], None),
-        Some(HeadArg::File(path)) => (some_heads(path)?, heads::public_key(&globals.place)?),
-        None => match config::load(globals)?.head {
-            Some(path) => (read_heads(&path)?, heads::public_key(&globals.place)?),
-            None => (Vec::new(), None),
-        },
+    let heads = match &args.head {
+        Some(HeadArg::Point { seq, hash }) => vec![point(ledger.as_mut(), *seq, *hash)?],
+        Some(HeadArg::File(path)) => of_this(some_heads(path)?, ledger.instance()),
+        None => usual_heads(ledger.as_mut(), globals, args.write_head.is_some())?,
     };
-    let heads = of_this(heads, ledger.instance());
+    let typed = matches!(args.head, Some(HeadArg::Point { .. }));
+    let head_key = if typed { None } else { heads::public_key(&globals.place)? };
     let checked = keyring.entries().next().is_some();
     let options = Options {
         keys: checked.then_some(&keyring as &dyn ReviewerKeys),
@@ -90,7 +90,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let written = if globals.json {
         json(&mut out, &report)
     } else {
-        tell(&mut out, &report, &Told { heads: heads.len(), keys: checked, plain: globals.plain })
+        let (heads, signed) = (heads.len(), typed || head_key.is_some());
+        tell(&mut out, &report, &Told { heads, signed, keys: checked, plain: globals.plain })
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(if report.intact { Exit::Done } else { Exit::Refused })
@@ -100,6 +101,27 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
 fn of_this(heads: Vec<Head>, instance: InstanceId) -> Vec<Head> {
     let own: Vec<Head> = heads.iter().filter(|head| head.instance == instance).cloned().collect();
     if own.is_empty() { heads } else { own }
+}
+
+/// The heads that `run` keeps of this database. A configured file has to hold one once something was recorded, unless
+/// this very command is to begin it.
+fn usual_heads(
+    ledger: &mut dyn Ledger,
+    globals: &Globals,
+    begins: bool,
+) -> Result<Vec<Head>, Failure> {
+    let config = config::load(globals)?;
+    let Some((file, named)) = heads::file_of(globals, &config) else { return Ok(Vec::new()) };
+    // Nobody made the folder of a file that nobody named before the first run.
+    let heads = if named || file.exists() { read_heads(&file)? } else { Vec::new() };
+    let own = heads.iter().any(|head| head.instance == ledger.instance());
+    if !named {
+        return Ok(if own { of_this(heads, ledger.instance()) } else { Vec::new() });
+    }
+    if heads.is_empty() && !begins && ledger.count(Run::TABLE)? > 0 {
+        return Err(heads::missing(&file, true));
+    }
+    Ok(of_this(heads, ledger.instance()))
 }
 
 /// A file that the operator names has to hold a head: a missing one proves nothing.
@@ -143,13 +165,15 @@ fn json(out: &mut Out, report: &Report) -> io::Result<()> {
 
 struct Told {
     heads: usize,
+    /// There is a key that the heads were checked with, or nothing that could be signed.
+    signed: bool,
     keys: bool,
     plain: bool,
 }
 
 fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
-    let mut row = |label: &str, value: String| out.line(&format!("  {label:<12}{value}"));
-    row("installation", format!(" {}", report.instance))?;
+    let mut row = |label: &str, value: String| out.line(&format!("  {label:<14}{value}"));
+    row("installation", report.instance.to_string())?;
     for journal in &report.journals {
         row("journal", format!("{}", journal.id))?;
         row("head", format!("{}:{}", journal.events, journal.tip))?;
@@ -167,7 +191,11 @@ fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
     }
     let heads = match told.heads {
         0 => "none given: a tail that was cut cannot be seen".to_owned(),
-        given => format!("{} of {given} kept heads found", report.heads),
+        given if told.signed => format!("{} of {given} kept heads found", report.heads),
+        given => format!(
+            "{} of {given} fit, signature unchecked: this installation has no key of its own",
+            report.heads
+        ),
     };
     row("kept heads", heads)?;
     for found in &report.breaks {
@@ -194,6 +222,7 @@ fn answers(report: &Report, keys: bool) -> String {
         if keys { "unchecked" } else { "unchecked, since no keys are configured" },
     );
     add(found.unknown_key, "of keys that are not configured");
+    add(found.other_role, "of people who do not have the role now");
     add(found.not_valid, "of keys that are revoked or outside their term");
     parts.join(", ")
 }

@@ -84,6 +84,59 @@ fn starts(home: &Home) -> BTreeMap<String, u32> {
     }
 }
 
+/// How many steps the record says were started.
+fn started(db: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let count = "SELECT count(*) FROM events WHERE kind = 'step.started'";
+    rusqlite::Connection::open_with_flags(db, flags)
+        .and_then(|conn| conn.query_row(count, [], |row| row.get(0)))
+        .unwrap_or(0)
+}
+
+/// A run that is killed inside of its effect: it waits for a lock on the folder, which this test holds.
+fn killed_inside_of_its_effect(home: &Home) -> String {
+    home.write("files/old.txt", "old");
+    let rules = home.write("rules.toml", "[classes]\ndestructive = 'allow'\n");
+    let call = r#"{"kind":"tool_call","tool":"files.delete","arguments":{"path":"old.txt"}}"#;
+    let script = home.write("agent.jsonl", format!("{call}\n{{\"kind\":\"complete\"}}"));
+    let agent = format!("scripted:{}", script.display());
+    let (files, rules) = (home.path("files").display().to_string(), rules.display().to_string());
+    let held = fs::File::open(home.path("files")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let args = ["run", "-q", "-c", &rules, "--agent", &agent, "--files", &files, "delete it"];
+    let mut child =
+        home.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while started(&home.db()) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before its effect began");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    home.only_run()
+}
+
+#[test]
+fn killed_inside_of_an_effect_a_person_is_asked_and_nothing_is_done_twice() {
+    for (answer, there) in [("did-not-happen", true), ("run-again", false)] {
+        let home = Home::new();
+        let run = killed_inside_of_its_effect(&home);
+        let resumed = home.run(&["resume", &run, "-q"]).exits(3);
+        assert!(resumed.out.contains("a person has to answer"), "{resumed:#?}");
+        let inbox = home.run(&["inbox", "--json"]).json(0);
+        let [question] = inbox.get("questions").unwrap().as_array().unwrap() else {
+            panic!("{inbox:?}")
+        };
+        assert_eq!(text(question, "kind"), "unknown_outcome");
+        assert!(home.path("files/old.txt").exists(), "nothing was done without an answer");
+        home.run(&["answer", &run, answer, "--yes"]).exits(0);
+        home.run(&["resume", &run, "-q"]).exits(0);
+        assert_eq!(home.path("files/old.txt").exists(), there, "{answer}");
+        let starts: Vec<u32> = starts(&home).into_values().collect();
+        assert_eq!(starts, [if there { 1 } else { 2 }], "{answer}");
+        home.run(&["verify"]).exits(0);
+    }
+}
+
 #[test]
 fn killed_at_any_moment_no_change_is_made_twice() {
     if !has_python() {

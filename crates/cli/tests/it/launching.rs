@@ -97,6 +97,138 @@ fn the_rules_that_a_run_began_with_hold_when_it_goes_on() {
     // Without any memory nothing is guessed.
     fs::remove_file(home.path("state/portcullis/launch").join(format!("{run}.json"))).unwrap();
     home.run(&["resume", &run]).refuses(1, "E9006", &["--agent", "--files", "-c"]);
+    let (agent, files) = (
+        format!("scripted:{}", home.path("agent.jsonl").display()),
+        home.path("files").display().to_string(),
+    );
+    let again = ["resume", &run, "-q", "--agent", &agent, "--files", &files];
+    home.run(&again).refuses(1, "E9006", &["the usual rules are not those", "-c"]);
+    home.run(&[&again[..], &["-c", &asking]].concat()).exits(3);
+    // The usual rules are taken when they are the very ones.
+    fs::create_dir_all(home.path("config/portcullis")).unwrap();
+    fs::copy(&asking, home.path("config/portcullis/portcullis.toml")).unwrap();
+    home.run(&again).exits(3);
+}
+
+#[test]
+fn another_agent_or_one_that_is_given_more_does_not_go_on() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    let before = home.run(&["events", "--all", "--json"]).exits(0).out;
+    let other = format!("scripted:{}", home.write("other.jsonl", DONE).display());
+    home.run(&["resume", &run, "-q", "--agent", &other]).refuses(
+        1,
+        "E5003",
+        &["was begun with the agent", "another one", "portcullis run"],
+    );
+    for more in [&["--agent-network"][..], &["--agent-env", "TOKEN"], &["--agent-reads", "x"]] {
+        let ended = home.run(&[&["resume", &run, "-q"], more].concat());
+        ended.refuses(1, "E5003", &["begun without this", more[0]]);
+    }
+    assert_eq!(
+        home.run(&["events", "--all", "--json"]).exits(0).out,
+        before,
+        "nothing is recorded"
+    );
+    // The control: named again, it is the same one.
+    let same = format!("scripted:{}", home.path("agent.jsonl").display());
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    home.run(&["resume", &run, "--agent", &same]).exits(0);
+}
+
+#[test]
+fn an_answer_counts_by_the_reviewers_that_the_run_began_with() {
+    let home = Home::new();
+    for name in ["ann", "bob"] {
+        home.run(&["key", "new", name]).exits(0);
+    }
+    let key = home.run(&["key", "public", "bob"]).exits(0).out;
+    let rules = format!(
+        "[classes]\nlocal_mutation = 'ask'\n[[reviewers]]\nperson = 'bob'\nroles = ['operator']\nkey = '{}'\n",
+        key.trim()
+    );
+    let rules = home.write("bob.toml", rules).display().to_string();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &rules]).exits(3);
+    let run = home.only_run();
+    // Ann's key lies in the key folder, and the rules of this run do not know it.
+    let ann = home.run(&["approve", &run, "--yes"]).exits(1);
+    assert!(ann.err.contains("E5004"), "{ann:#?}");
+    home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
+    home.run(&["resume", &run]).exits(0);
+    assert!(home.path("files/new.txt").exists());
+}
+
+#[test]
+fn a_run_belongs_to_the_person_of_the_key() {
+    let home = Home::new();
+    home.run(&["key", "new", "ann"]).exits(0);
+    let key = home.run(&["key", "public", "ann"]).exits(0).out;
+    let rules = format!(
+        "[[reviewers]]\nperson = 'Ann Example'\nroles = ['operator']\nkey = '{}'\n",
+        key.trim()
+    );
+    let rules = home.write("ann.toml", rules).display().to_string();
+    let owner = |home: &Home| {
+        let runs = home.run(&["runs", "--json"]).json(0);
+        text(&runs.get("runs").unwrap().as_array().unwrap()[0], "owner")
+    };
+    home.scripted(DONE, &["-c", &rules]).exits(0);
+    assert_eq!(owner(&home), "Ann Example");
+    home.scripted(DONE, &["-c", &rules, "--owner", "team"]).exits(0);
+    assert_eq!(owner(&home), "team");
+    home.scripted(DONE, &[]).exits(0);
+    assert_eq!(owner(&home), "ann", "the person by the key folder");
+}
+
+#[test]
+fn what_waited_too_long_is_marked_and_closed_by_the_next_run() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &asking, "--question-ttl-ms", "1"]).exits(3);
+    let run = home.only_run();
+    let inbox = home.run(&["inbox", "--json"]).json(0);
+    let question = &inbox.get("questions").unwrap().as_array().unwrap()[0];
+    assert_eq!(question.get("overdue"), Some(&Value::Bool(true)));
+    let table = home.run(&["inbox"]).exits(0).out;
+    assert!(table.contains("Z overdue"), "{table}");
+    let next = home.scripted(&script(&[CREATE, DONE]), &["-c", &asking]).exits(3);
+    assert!(next.err.contains("one run had waited longer than it may"), "{next:#?}");
+    let shown = home.run(&["show", &run, "--json"]).json(0);
+    assert_eq!(text(shown.get("run").unwrap(), "status"), "cancelled", "{shown:?}");
+    let inbox = home.run(&["inbox", "--json"]).json(0);
+    let [waits] = inbox.get("questions").unwrap().as_array().unwrap() else { panic!("{inbox:?}") };
+    assert_eq!(waits.get("overdue"), Some(&Value::Bool(false)), "control: the second one is not");
+}
+
+#[test]
+fn a_run_whose_start_cannot_be_remembered_is_named() {
+    let home = Home::new();
+    home.scripted(DONE, &[]).exits(0);
+    fs::remove_dir_all(home.path("state/portcullis/launch")).unwrap();
+    home.write("state/portcullis/launch", "in the way");
+    let ended = home.scripted(&script(&[CREATE, DONE]), &["-q"]).exits(1);
+    let runs = home.run(&["runs", "--json"]).json(0);
+    let begun = text(&runs.get("runs").unwrap().as_array().unwrap()[0], "run");
+    assert!(ended.err.contains(&format!("{begun} is begun")), "{ended:#?}");
+    assert!(!home.path("files/new.txt").exists(), "nothing was done");
+    home.run(&["cancel", &begun]).exits(0);
+}
+
+#[test]
+fn an_agent_that_fails_to_start_ends_its_run_on_record() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    let program = home.write("agent/broken", "#!/no/such/interpreter\n");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = format!("exec:{}", program.display());
+    let ended = home.run(&["run", "-q", "--agent", &agent, "x"]);
+    let run = home.only_run();
+    ended.refuses(1, "E6002", &["cannot be started", &run, "agent_error"]);
+    let shown = home.run(&["show", &run, "--json"]).json(0);
+    assert_eq!(text(shown.get("run").unwrap(), "reason"), "agent_error", "{shown:?}");
+    home.run(&["verify"]).exits(0);
 }
 
 #[test]
@@ -148,6 +280,12 @@ fn an_external_program_tidies_a_folder_with_a_persons_leave() {
         assert_eq!(fs::read_to_string(home.path("files").join(path)).unwrap(), content);
     }
     assert_eq!(fs::read_dir(home.path("files")).unwrap().count(), 3, "each file is there once");
+    // The program was started seven times, and its result tells of all that was done.
+    let shown = home.run(&["show", &run, "--json"]).json(0);
+    let result = format!("{:?}", shown.get("result"));
+    for moved in ["notes/a.txt", "images/b.png", "tables/c.csv"] {
+        assert!(result.contains(moved), "{moved} in {result}");
+    }
     home.run(&["verify"]).exits(0);
 }
 
@@ -157,6 +295,9 @@ fn silent(home: &Home) -> String {
         "read -r hello; echo '{\"type\":\"hello\",\"version\":1}'; while read -r x; do :; done\n";
     format!("exec:/bin/sh {}", home.write("agent/silent.sh", hello).display())
 }
+
+/// What a shell agent that completes at once does.
+const COMPLETING: &str = "read -r h; echo '{\"type\":\"hello\",\"version\":1}'; read -r v; echo '{\"request\":0,\"kind\":\"complete\",\"result\":1}'; read -r e\n";
 
 /// A shell agent that completes with what this shell expression says.
 fn telling(home: &Home, expression: &str) -> String {
@@ -243,10 +384,9 @@ fn a_signal_stops_at_the_next_record_and_leaves_the_run_free() {
         let ended = Ended::of(&child.wait_with_output().unwrap()).exits(130);
         assert!(ended.out.contains("stopped: it can be taken up again"), "{name} {ended:#?}");
         let run = home.only_run();
-        let script = home.write("end.jsonl", DONE);
-        let agent = format!("scripted:{}", script.display());
-        // At once: the lease was released.
-        home.run(&["resume", &run, "--agent", &agent]).exits(0);
+        // At once: the lease was released. The same agent has learned to answer meanwhile.
+        fs::write(home.path("agent/silent.sh"), COMPLETING).unwrap();
+        home.run(&["resume", &run]).exits(0);
     }
 }
 
@@ -285,6 +425,48 @@ fn a_head_is_kept_after_each_run_and_an_old_copy_put_back_is_noticed() {
 }
 
 #[test]
+fn an_old_copy_put_back_is_noticed_where_nothing_is_configured() {
+    let home = Home::new();
+    home.scripted(&script(&[LIST, DONE]), &[]).exits(0);
+    home.sql("");
+    let copy = fs::read(home.db()).unwrap();
+    home.scripted(&script(&[LIST, DONE]), &[]).exits(0);
+    let verified = home.run(&["verify"]).exits(0).out;
+    assert!(verified.contains("1 of 1 kept heads found"), "{verified}");
+    home.sql("");
+    fs::write(home.db(), &copy).unwrap();
+    let again = home.scripted(&script(&[LIST, DONE]), &["-q"]);
+    again.refuses(1, "E4002", &["does not reach event", "move `"]);
+    assert!(home.run(&["verify"]).exits(1).out.contains("its tail was cut"));
+    // Who accepts the loss moves the file away.
+    fs::rename(home.path("config/portcullis/host/heads"), home.path("evidence")).unwrap();
+    home.scripted(&script(&[LIST, DONE]), &[]).exits(0);
+}
+
+#[test]
+fn a_configured_file_of_heads_has_to_stay() {
+    let home = Home::new();
+    fs::create_dir(home.path("elsewhere")).unwrap();
+    let heads = home.path("elsewhere/heads");
+    let config = home.write("heads.toml", format!("[head]\nfile = '{}'\n", heads.display()));
+    let config = config.display().to_string();
+    home.scripted(&script(&[LIST, DONE]), &["-c", &config]).exits(0);
+    fs::remove_file(&heads).unwrap();
+    let words = ["holds no head or is not there", "verify --write-head"];
+    home.scripted(DONE, &["-c", &config, "-q"]).refuses(1, "E4002", &words);
+    home.run(&["resume", &home.only_run(), "-q"]).refuses(1, "E4002", &words);
+    home.run(&["verify", "-c", &config]).refuses(1, "E4002", &words);
+    assert!(!heads.exists(), "nothing begins it by itself");
+    let name = heads.display().to_string();
+    home.run(&["verify", "-c", &config, "--write-head", &name]).exits(0);
+    home.scripted(DONE, &["-c", &config]).exits(0);
+    // Heads that nobody can check are not said to be found.
+    fs::remove_file(home.path("config/portcullis/host/host.pub")).unwrap();
+    let out = home.run(&["verify", "-c", &config]).exits(0).out;
+    assert!(out.contains("1 of 1 fit, signature unchecked"), "{out}");
+}
+
+#[test]
 fn a_head_of_another_key_or_another_database_proves_nothing() {
     let home = Home::new();
     let heads = home.path("elsewhere/heads");
@@ -307,8 +489,7 @@ fn a_head_of_another_key_or_another_database_proves_nothing() {
 #[test]
 fn the_record_says_which_agent_and_whether_it_was_confined() {
     let home = Home::new();
-    let hello = "read -r h; echo '{\"type\":\"hello\",\"version\":1}'; read -r v; echo '{\"request\":0,\"kind\":\"complete\",\"result\":1}'; read -r e\n";
-    let agent = format!("exec:/bin/sh {}", home.write("agent/done.sh", hello).display());
+    let agent = format!("exec:/bin/sh {}", home.write("agent/done.sh", COMPLETING).display());
     home.run(&["run", "--agent", &agent, "one"]).exits(0);
     let ended = home.run(&["run", "--agent", &agent, "--unconfined-agent", "two"]).exits(0);
     assert!(ended.err.contains("without confinement"), "{ended:#?}");

@@ -181,7 +181,8 @@ fn run_makes_a_key_only_where_nobody_could_answer_and_opens_none() {
     let config = format!("[[reviewers]]\nperson='bob'\nroles=['auditor']\nkey='{key}'\n");
     let config = configured.write("r.toml", config).display().to_string();
     let ended = configured.scripted(done, &["-c", &config]).exits(0);
-    assert!(!configured.path("config").exists(), "no key is made where reviewers are configured");
+    let keys = configured.key("ann.key");
+    assert!(!keys.parent().unwrap().exists(), "no key is made where reviewers are configured");
     assert!(
         ended.err.contains("the role `operator`") && ended.err.contains("denied"),
         "{ended:#?}"

@@ -31,6 +31,12 @@ fn an_intact_record_is_said_to_be() {
     let out = scene.run(&["verify"]).out(0);
     assert_eq!(out.lines().last(), Some("intact"), "{out}");
     assert!(out.contains("1 signatures valid"), "{out}");
+    // Every value begins in one column.
+    let rows = out.lines().filter(|row| row.starts_with("  "));
+    for row in rows {
+        let value = row.char_indices().skip(16).find(|(_, c)| *c != ' ').map(|(at, _)| at);
+        assert_eq!((row.get(15..16), value), (Some(" "), Some(16)), "{row}");
+    }
     let json = scene.run(&["verify", "--json"]).json(0);
     assert_eq!(json.pointer("/report/intact").and_then(Value::as_bool), Some(true));
     assert_eq!(json.pointer("/report/signatures/checked").and_then(Value::as_u64), Some(1));

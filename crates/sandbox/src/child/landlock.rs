@@ -13,7 +13,8 @@ use super::allow::{Access, Rule};
 
 /// Without these rights (Linux 6.2) files could be truncated from outside the allow list: refuse.
 const REQUIRED: ABI = ABI::V3;
-/// What is asked for beyond, and reported when missing: TCP (6.7), devices (6.10), signals (6.12).
+/// What is asked for beyond, and reported when missing: TCP (6.7), devices (6.10), signals (6.12). Where the network
+/// is denied, the filter of system calls keeps TCP away on any kernel.
 const WANTED: ABI = ABI::V6;
 
 /// What the kernel said of the whole.
@@ -23,7 +24,8 @@ pub(super) struct Applied {
     pub(super) fully: bool,
 }
 
-/// Restricts the calling thread, which must be the only one of its process.
+/// Restricts the calling thread, which must be the only one of its process. An error when less than what is
+/// required is enforced, so that nothing is started with less.
 pub(super) fn apply(rules: &[Rule], network: Network) -> Result<Applied, Errno> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -56,7 +58,8 @@ pub(super) fn apply(rules: &[Rule], network: Network) -> Result<Applied, Errno> 
     let LandlockStatus::Available { effective_abi, .. } = status.landlock else {
         return Err(Errno::NOSYS);
     };
-    if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
+    let enough = effective_abi >= REQUIRED && status.ruleset != RulesetStatus::NotEnforced;
+    if !enough || !status.no_new_privs {
         return Err(Errno::NOSYS);
     }
     Ok(Applied { abi: effective_abi as u32, fully: status.ruleset == RulesetStatus::FullyEnforced })

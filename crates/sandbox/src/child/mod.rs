@@ -9,15 +9,18 @@
 //! Landlock, an allow list of files: system folders and the program's own folder to read and execute, a scratch
 //! folder to write. Signals and tracing reach only its own descendants (Linux 6.12; older kernels stop only
 //! tracing), and no sockets of any family can be made unless [`Network::Open`]. Permissions, owners and attributes
-//! of files cannot be changed, in the scratch folder neither: Landlock cannot tell them apart there.
+//! of files cannot be changed, in the scratch folder neither: Landlock cannot tell them apart there. Memory, sizes of
+//! files, open files and the number of processes are bounded ([`Bounds`]).
 //!
-//! What is not: CPU, memory and number of processes are unlimited here. Sizes and times of files outside can be
+//! What is not: CPU time and disk space as a whole are unlimited, memory is bounded for each process and not for all
+//! together, and root may start any number of processes. Sizes and times of files outside can be
 //! looked up by name, and times be set (Landlock guards opening, not looking). A bind mount or hard link that makes
 //! a forbidden file appear beneath an allowed folder is not searched for. A descendant of the agent that leaves its
 //! session and outlives its own parent is not found by [`AgentChild::kill`], and goes on, confined; the same holds
 //! for descendants when the parent is killed.
 
 mod allow;
+mod catch_all;
 mod error;
 mod landlock;
 mod program;
@@ -28,8 +31,9 @@ mod spawn;
 mod spec;
 mod wire;
 
+pub use catch_all::is_catch_all;
 pub use error::{SpawnError, Stage};
 pub use reexec::run_if_child;
 pub use running::AgentChild;
-pub use spawn::spawn;
-pub use spec::{AgentSpec, Confinement, DEFAULT_PATH, Network};
+pub use spawn::{Prepared, prepare, spawn};
+pub use spec::{AgentSpec, Bounds, Confinement, DEFAULT_PATH, Network};

@@ -1,16 +1,20 @@
 //! Which file a program's name means, and which folders that program needs.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use super::catch_all::{is_at_home, is_catch_all};
 
 /// The longest `#!` line that Linux reads.
 const MAX_INTERPRETER_LINE: u64 = 256;
 /// What an installation prefix holds beside `bin`, for programs that look for it there.
-const PREFIX_PARTS: [&str; 6] = ["lib", "lib64", "libexec", "share", "include", "pyvenv.cfg"];
+const PREFIX_PARTS: [&str; 4] = ["lib", "lib64", "libexec", "pyvenv.cfg"];
+/// What it holds too, and what in a home would be everybody's data (`~/.local/share`).
+const SYSTEM_PARTS: [&str; 2] = ["share", "include"];
 
 /// A program that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,11 +26,11 @@ pub(super) struct Program {
 }
 
 /// Finds the program, and the interpreter that its first line names.
-pub(super) fn resolve(name: &OsStr, search_path: &OsStr) -> Option<Program> {
+pub(super) fn resolve(name: &OsStr, search_path: &OsStr, home: Option<&Path>) -> Option<Program> {
     let path = find(name, search_path)?;
-    let mut needs = needs_of(&path);
+    let mut needs = needs_of(&path, home);
     if let Some(interpreter) = interpreter(&path, search_path) {
-        needs.extend(needs_of(&interpreter));
+        needs.extend(needs_of(&interpreter, home));
     }
     Some(Program { path, needs })
 }
@@ -103,32 +107,23 @@ fn first_bytes(path: &Path) -> Option<Vec<u8>> {
 
 /// The file's own folder, under its own name and under the name behind a link, and the parts of an installation
 /// prefix; of a place that everybody or one person keeps everything in, the file alone.
-fn needs_of(path: &Path) -> Vec<PathBuf> {
+fn needs_of(path: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let mut needs = Vec::new();
     for path in [Some(path.to_owned()), std::fs::canonicalize(path).ok()].into_iter().flatten() {
         let Some(dir) = path.parent() else { continue };
-        if is_catch_all(dir) {
+        if is_catch_all(dir, home) {
             needs.push(path);
             continue;
         }
         needs.push(dir.to_owned());
         let is_bin = dir.file_name().is_some_and(|name| name == "bin" || name == "sbin");
         if let (true, Some(prefix)) = (is_bin, dir.parent()) {
-            needs.extend(
-                PREFIX_PARTS.iter().map(|part| prefix.join(part)).filter(|part| part.exists()),
-            );
+            let at_home = is_at_home(dir, home);
+            let parts = PREFIX_PARTS.iter().chain(SYSTEM_PARTS.iter().filter(|_| !at_home));
+            needs.extend(parts.map(|part| prefix.join(part)).filter(|part| part.exists()));
         }
     }
     needs
-}
-
-/// The top of the tree, shared folders such as `/tmp`, and home directories.
-fn is_catch_all(dir: &Path) -> bool {
-    let sticky = std::fs::metadata(dir).is_ok_and(|meta| meta.mode() & 0o1000 != 0);
-    let home = OsString::from("/home");
-    sticky
-        || dir.parent().is_none_or(|parent| parent.as_os_str() == home)
-        || [Path::new("/root"), Path::new("/home")].contains(&dir)
 }
 
 #[cfg(test)]
@@ -151,10 +146,10 @@ mod tests {
         fs::create_dir(&one).unwrap();
         fs::write(one.join("tool"), "no program").unwrap();
         let search = std::env::join_paths([&one, &two]).unwrap();
-        assert_eq!(resolve("tool".as_ref(), &search).unwrap().path, two.join("tool"));
-        assert_eq!(resolve("none".as_ref(), &search), None);
-        assert_eq!(resolve("".as_ref(), &search), None);
-        assert_eq!(resolve(one.join("tool").as_ref(), &search), None);
+        assert_eq!(resolve("tool".as_ref(), &search, None).unwrap().path, two.join("tool"));
+        assert_eq!(resolve("none".as_ref(), &search, None), None);
+        assert_eq!(resolve("".as_ref(), &search, None), None);
+        assert_eq!(resolve(one.join("tool").as_ref(), &search, None), None);
     }
 
     #[test]
@@ -165,7 +160,7 @@ mod tests {
         program(&root.join("versions/3.9/bin/python3"), "");
         fs::create_dir(root.join("versions/3.9/lib")).unwrap();
         fs::write(root.join("version"), "gone\n3.9\n").unwrap();
-        let found = resolve("python3".as_ref(), root.join("shims").as_ref()).unwrap();
+        let found = resolve("python3".as_ref(), root.join("shims").as_ref(), None).unwrap();
         assert_eq!(found.path, root.join("versions/3.9/bin/python3"));
         assert!(found.needs.contains(&root.join("versions/3.9/lib")), "{found:?}");
         assert!(!found.needs.contains(&root.to_owned()));
@@ -177,24 +172,33 @@ mod tests {
         let (bin, script) = (folder.path().join("x/bin"), folder.path().join("agent/run"));
         program(&bin.join("speak"), "");
         program(&script, "#!/usr/bin/env -S speak --fast\n");
-        let found = resolve(script.as_ref(), bin.as_ref()).unwrap();
+        let found = resolve(script.as_ref(), bin.as_ref(), None).unwrap();
         assert_eq!(found.path, script);
         assert!(found.needs.contains(&bin) && found.needs.contains(&folder.path().join("agent")));
     }
 
     #[test]
-    fn of_shared_places_only_the_file_is_needed() {
-        assert!(
-            is_catch_all(Path::new("/"))
-                && is_catch_all(Path::new("/tmp"))
-                && is_catch_all(Path::new("/root"))
-        );
-        assert!(
-            is_catch_all(Path::new("/home/someone"))
-                && is_catch_all(Path::new("/opt").parent().unwrap())
-        );
-        assert!(
-            !is_catch_all(Path::new("/usr/bin")) && !is_catch_all(Path::new("/home/someone/agent"))
-        );
+    fn of_a_program_in_a_home_neither_share_nor_include_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().canonicalize().unwrap();
+        let prefix = home.join(".local");
+        program(&prefix.join("bin/agent"), "");
+        for part in ["lib", "share", "include"] {
+            fs::create_dir(prefix.join(part)).unwrap();
+        }
+        let agent = prefix.join("bin/agent");
+        let needs = |home| {
+            let mut needs = resolve(agent.as_ref(), "".as_ref(), home).unwrap().needs;
+            needs.sort();
+            needs.dedup();
+            needs
+        };
+        assert_eq!(needs(Some(&home)), [prefix.join("bin"), prefix.join("lib")]);
+        let all = ["bin", "include", "lib", "share"].map(|part| prefix.join(part));
+        assert_eq!(needs(None), all, "control: a prefix of the system");
+        // Of a folder in which other programs keep their settings, the file alone.
+        program(&home.join(".config/agent"), "");
+        let found = resolve(home.join(".config/agent").as_ref(), "".as_ref(), Some(&home)).unwrap();
+        assert!(found.needs.iter().all(|need| *need == home.join(".config/agent")), "{found:?}");
     }
 }

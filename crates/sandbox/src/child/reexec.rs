@@ -20,12 +20,12 @@ use rustix::thread::{
 };
 
 use super::wire::{Orders, Report, receive_stdin};
-use super::{Confinement, Network, Stage, landlock, seccomp};
+use super::{Bounds, Confinement, Network, Stage, landlock, seccomp};
 
 /// The hidden first argument.
 pub(super) const ARGUMENT: &str = "__portcullis_confine";
-/// Open files of an agent, at most.
-const MAX_FILES: u64 = 256;
+/// Addresses that a process may reserve for each byte that it may write to.
+const ADDRESSES: u64 = 4;
 /// What a shell says of a program that could not be started.
 const EXIT: i32 = 126;
 
@@ -59,7 +59,7 @@ fn become_program(socket: &mut UnixStream) -> Result<Infallible, Failure> {
     setsid().map_err(failed(Stage::Session))?;
     die_with(orders.parent).map_err(failed(Stage::ParentDeath))?;
     limit(Resource::Core, 0).map_err(failed(Stage::Limits))?;
-    limit(Resource::Nofile, MAX_FILES).map_err(failed(Stage::Limits))?;
+    limit(Resource::Nofile, orders.bounds.open_files).map_err(failed(Stage::Limits))?;
     umask(Mode::from_raw_mode(0o077));
     chdir(&orders.scratch).map_err(failed(Stage::Scratch))?;
     close_on_start().map_err(failed(Stage::Limits))?;
@@ -81,6 +81,7 @@ fn become_program(socket: &mut UnixStream) -> Result<Infallible, Failure> {
 
 /// Applies everything that only a confined child gets, and tries whether it holds.
 fn confine(orders: &Orders) -> Result<Confinement, Failure> {
+    bound(orders.bounds).map_err(|errno| (Stage::Limits, errno))?;
     drop_capabilities().map_err(|errno| (Stage::Privileges, errno))?;
     let applied =
         landlock::apply(&orders.rules, orders.network).map_err(|errno| (Stage::Landlock, errno))?;
@@ -125,6 +126,14 @@ fn pid(number: u32) -> Option<Pid> {
 fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
+}
+
+/// What only a confined child is held to.
+fn bound(bounds: Bounds) -> Result<(), Errno> {
+    limit(Resource::Data, bounds.memory)?;
+    limit(Resource::As, bounds.memory.saturating_mul(ADDRESSES))?;
+    limit(Resource::Fsize, bounds.file_size)?;
+    limit(Resource::Nproc, bounds.processes)
 }
 
 /// Root keeps its user id and loses what comes with it; nobody else has anything to lose.

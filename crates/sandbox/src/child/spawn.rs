@@ -18,44 +18,80 @@ use super::{AgentSpec, Confinement, SpawnError, Stage, allow, program};
 /// How long the helper may take for each message. It needs about a millisecond.
 const HELPER_WAIT: Duration = Duration::from_secs(30);
 
-/// Starts the program, confined as the spec says, by way of `helper_exe`: a program whose `main` calls
-/// [`run_if_child`](super::run_if_child) first, which is our own. It is one of the forbidden paths by itself.
+/// A program that was found, with its allow list: ready to be started, and nothing of it runs.
+#[derive(Debug)]
+pub struct Prepared {
+    orders: Orders,
+    helper_exe: PathBuf,
+}
+
+/// Finds the program and decides what it may reach. `helper_exe` is a program whose `main` calls
+/// [`run_if_child`](super::run_if_child) first, which is our own: `/proc/self/exe` names it even when its file was
+/// replaced meanwhile. It is one of the forbidden paths by itself.
 ///
-/// Returns when the program has started, with what the child found enforced on itself.
+/// # Errors
+/// Everything that can be refused before anything is started.
+pub fn prepare(spec: &AgentSpec, helper_exe: &Path) -> Result<Prepared, SpawnError> {
+    Ok(Prepared { orders: orders(spec, helper_exe)?, helper_exe: helper_exe.to_owned() })
+}
+
+/// [`prepare`] and [`Prepared::start`] in one.
 ///
 /// # Errors
 /// Every error means that nothing of the program ran.
 pub fn spawn(spec: &AgentSpec, helper_exe: &Path) -> Result<AgentChild, SpawnError> {
-    let orders = orders(spec, helper_exe)?;
-    let (mut socket, theirs) = UnixStream::pair().map_err(SpawnError::Helper)?;
-    socket.set_read_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
-    socket.set_write_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
-    let (agent_stdin, stdin) = io::pipe().map_err(SpawnError::Helper)?;
+    prepare(spec, helper_exe)?.start()
+}
 
-    #[expect(clippy::disallowed_methods, reason = "the one place where the helper is started")]
-    let mut command = Command::new(helper_exe);
-    command
-        .arg(ARGUMENT)
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = start(command).map_err(SpawnError::Helper)?;
-    let stdin = ChildStdin::from(OwnedFd::from(stdin));
-    match hand_over(&mut socket, agent_stdin.as_fd(), &orders) {
-        Ok(confinement) => Ok(AgentChild::new(child, stdin, confinement)),
-        Err(error) => {
-            // It is either gone or not to be trusted to go.
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
+impl Prepared {
+    /// Starts the program by way of the helper, confined as the spec says.
+    ///
+    /// Returns when the program has started, with what the child found enforced on itself.
+    ///
+    /// # Errors
+    /// Every error means that nothing of the program ran.
+    pub fn start(&self) -> Result<AgentChild, SpawnError> {
+        let (mut socket, theirs) = UnixStream::pair().map_err(SpawnError::Helper)?;
+        socket.set_read_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
+        socket.set_write_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
+        let (agent_stdin, stdin) = io::pipe().map_err(SpawnError::Helper)?;
+
+        #[expect(clippy::disallowed_methods, reason = "the one place where the helper is started")]
+        let mut command = Command::new(&self.helper_exe);
+        command
+            .arg(ARGUMENT)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = start(command).map_err(SpawnError::Helper)?;
+        let stdin = ChildStdin::from(OwnedFd::from(stdin));
+        match hand_over(&mut socket, agent_stdin.as_fd(), &self.orders) {
+            Ok(confinement) => Ok(AgentChild::new(child, stdin, confinement)),
+            Err(error) => {
+                // It is either gone or not to be trusted to go.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
         }
     }
 }
 
+/// Where the helper's file is, or would be: of one that was replaced, the system says `(deleted)`.
+fn place_of(helper_exe: &Path) -> PathBuf {
+    if let Ok(found) = std::fs::canonicalize(helper_exe) {
+        return found;
+    }
+    let leads_to = std::fs::read_link(helper_exe).unwrap_or_else(|_| helper_exe.to_owned());
+    let text = leads_to.as_os_str().as_bytes();
+    let text = text.strip_suffix(b" (deleted)").unwrap_or(text);
+    PathBuf::from(OsStr::from_bytes(text))
+}
+
 fn orders(spec: &AgentSpec, helper_exe: &Path) -> Result<Orders, SpawnError> {
     check_arguments(spec)?;
-    let found = program::resolve(&spec.program, &spec.search_path)
+    let found = program::resolve(&spec.program, &spec.search_path, spec.home.as_deref())
         .ok_or_else(|| SpawnError::ProgramNotFound { program: PathBuf::from(&spec.program) })?;
     if !program::has_known_form(&found.path) {
         return Err(SpawnError::Exec { program: found.path, errno: libc::ENOEXEC });
@@ -67,7 +103,7 @@ fn orders(spec: &AgentSpec, helper_exe: &Path) -> Result<Orders, SpawnError> {
     let (mut rules, mut forbidden) = (Vec::new(), Vec::new());
     if spec.confined {
         let mut paths = spec.forbidden.clone();
-        paths.push(helper_exe.to_owned());
+        paths.push(place_of(helper_exe));
         let cut = allow::forbidden(&paths)?;
         rules = allow::rules(spec, &found, &scratch, &cut)?;
         forbidden = cut.into_iter().map(|one| one.path).collect();
@@ -82,6 +118,7 @@ fn orders(spec: &AgentSpec, helper_exe: &Path) -> Result<Orders, SpawnError> {
         scratch,
         rules,
         forbidden,
+        bounds: spec.bounds,
     })
 }
 

@@ -16,6 +16,27 @@ pub enum Network {
     Open,
 }
 
+/// What a confined agent may use up. Each holds for one process, but for `processes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of memory of its own that a process may write to. It may reserve four times as many addresses, since
+    /// some runtimes reserve far more than they touch.
+    pub memory: u64,
+    /// Bytes of the largest file that may be written.
+    pub file_size: u64,
+    /// Processes and threads of this user on the whole machine beyond which the agent can start none. The kernel
+    /// does not hold root to it.
+    pub processes: u64,
+    /// Open files.
+    pub open_files: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { memory: 4 << 30, file_size: 1 << 30, processes: 4_096, open_files: 256 }
+    }
+}
+
 /// One agent program and its bounds.
 #[derive(Clone, Debug)]
 pub struct AgentSpec {
@@ -38,6 +59,10 @@ pub struct AgentSpec {
     pub network: Network,
     /// Folders where programs are looked for, separated by colons.
     pub search_path: OsString,
+    /// The operator's home, of which no folder is opened whole unless it is the program's own.
+    pub home: Option<PathBuf>,
+    /// What it may use up, when confined.
+    pub bounds: Bounds,
 }
 
 impl AgentSpec {
@@ -54,6 +79,8 @@ impl AgentSpec {
             confined: true,
             network: Network::Denied,
             search_path: DEFAULT_PATH.into(),
+            home: None,
+            bounds: Bounds::default(),
         }
     }
 }
@@ -63,7 +90,8 @@ impl AgentSpec {
 pub struct Confinement {
     /// The Landlock version in force; 0 when unconfined.
     pub landlock_abi: u32,
-    /// Every Landlock right asked for is enforced and every forbidden path was refused.
+    /// Every Landlock right that this version knows is enforced. False on an older kernel, which enforces what is
+    /// required (all rights on files, Linux 6.2) and lacks some of the rest; less than that is never started.
     pub fully_enforced: bool,
     /// Neither TCP nor UDP nor local sockets can be made.
     pub network_denied: bool,

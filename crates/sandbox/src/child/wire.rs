@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use super::allow::{Access, Rule};
-use super::{Confinement, Network, Stage};
+use super::{Bounds, Confinement, Network, Stage};
 
 /// Arguments and environment are bounded by Linux at 2 MiB or so; the rest is the allow list.
 const MAX_ORDERS: usize = 16 << 20;
@@ -35,6 +35,7 @@ pub(super) struct Orders {
     pub(super) scratch: PathBuf,
     pub(super) rules: Vec<Rule>,
     pub(super) forbidden: Vec<PathBuf>,
+    pub(super) bounds: Bounds,
 }
 
 /// What the helper says before it becomes the program, and, if it cannot, once more.
@@ -92,6 +93,8 @@ impl Orders {
             out.bytes(rule.path.as_os_str())
         })?;
         out.list(&self.forbidden, |out, path| out.bytes(path.as_os_str()))?;
+        let Bounds { memory, file_size, processes, open_files } = self.bounds;
+        [memory, file_size, processes, open_files].into_iter().for_each(|bound| out.wide(bound));
         send_frame(socket, &out.0, MAX_ORDERS)
     }
 
@@ -112,6 +115,12 @@ impl Orders {
                 Ok(Rule { access, path: body.bytes()?.into() })
             })?,
             forbidden: body.list(|body| body.bytes().map(PathBuf::from))?,
+            bounds: Bounds {
+                memory: body.wide()?,
+                file_size: body.wide()?,
+                processes: body.wide()?,
+                open_files: body.wide()?,
+            },
         };
         if body.0.is_empty() { Ok(orders) } else { Err(malformed()) }
     }
@@ -166,6 +175,10 @@ impl Encoder {
         self.0.extend(number.to_le_bytes());
     }
 
+    fn wide(&mut self, number: u64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
     fn bytes(&mut self, text: &OsStr) -> io::Result<()> {
         self.number(u32::try_from(text.len()).map_err(|_| malformed())?);
         self.0.extend(text.as_bytes());
@@ -189,6 +202,12 @@ impl Decoder<'_> {
         let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
         self.0 = rest;
         Ok(u32::from_le_bytes(*head))
+    }
+
+    fn wide(&mut self) -> io::Result<u64> {
+        let (head, rest) = self.0.split_first_chunk().ok_or_else(malformed)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*head))
     }
 
     fn bytes(&mut self) -> io::Result<OsString> {
@@ -257,6 +276,7 @@ mod tests {
             scratch: "/s".into(),
             rules: vec![Rule { path: "/usr".into(), access: Access::Tree }],
             forbidden: vec!["/key".into()],
+            bounds: Bounds { memory: u64::MAX, file_size: 1 << 40, processes: 2, open_files: 1 },
         };
         orders.send(&mut one).unwrap();
         assert_eq!(Orders::receive(&mut other).unwrap(), orders);

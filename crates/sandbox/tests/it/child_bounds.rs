@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 
-use portcullis_sandbox::child::{Confinement, Network, SpawnError, Stage};
+use portcullis_sandbox::child::{Bounds, Confinement, Network, SpawnError, Stage};
 use rustix::process::geteuid;
 
 use crate::agents::{
@@ -189,6 +189,111 @@ fn without_landlock_nothing_of_the_program_runs() {
     // Control: where it was said explicitly, the same program runs.
     assert!(Command::new(&f.probe).arg(confine("--unconfined")).output().unwrap().status.success());
     assert!(planted.exists());
+}
+
+#[test]
+fn an_older_landlock_is_enough_or_nothing_is_started() {
+    let f = Field::new();
+    let planted = f.scratch.join("ran");
+    let run = |version: u32| {
+        let confine = format!(
+            "old-landlock:{version} {} --scratch {} -- {} write:{} read:{}",
+            example("confine").display(),
+            f.scratch.display(),
+            f.probe.display(),
+            planted.display(),
+            f.key.display(),
+        );
+        let out = Command::new(&f.probe).arg(confine).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(out.stdout), text(out.stderr))
+    };
+    // Linux 6.1 cannot keep a file from being truncated: the program never runs.
+    let (told, errors) = run(2);
+    if told.contains("PermissionDenied") || told.contains("InvalidInput") {
+        return skip("the answers of the kernel cannot be replaced here");
+    }
+    assert!(errors.contains("failed applying Landlock") && !planted.exists(), "{told}{errors}");
+    // Linux 6.2 keeps files; what it lacks is said.
+    let (told, errors) = run(3);
+    assert!(told.contains("landlock_abi: 3, fully_enforced: false"), "{told}{errors}");
+    assert!(told.contains("network_denied: true, signals_scoped: false"), "{told}{errors}");
+    assert!(told.contains("write ok\nread PermissionDenied\n"), "{told}{errors}");
+    // Control: the version of this kernel.
+    let (told, _) = run(6);
+    assert!(told.contains("landlock_abi: 6, fully_enforced: true"), "{told}");
+}
+
+#[test]
+fn a_confined_agent_cannot_use_up_memory_or_write_without_end() {
+    let f = Field::new();
+    let mut spec = f.spec(&["bounds"]);
+    let usual = Bounds::default();
+    let expected =
+        [usual.memory, usual.memory * 4, usual.file_size, usual.processes, usual.open_files];
+    let expected = expected.map(|bound| bound.to_string()).join(" ");
+    assert_eq!(lines(&spec), [format!("bounds ok {expected}")]);
+
+    spec.bounds.memory = 64 << 20;
+    spec.bounds.file_size = 1 << 20;
+    spec.args = ["grow:33554432", "fill:1048576", "grow:134217728"].map(Into::into).to_vec();
+    assert_eq!(lines(&spec), ["grow ok 33554432", "fill ok", "grow OutOfMemory"]);
+    spec.args = vec!["fill:1048577".into()];
+    let mut agent = start(&spec).unwrap();
+    // The kernel ends a program that goes on writing.
+    assert!(!agent.wait().unwrap().success());
+    assert_eq!(fs::metadata(f.scratch.join("filled")).unwrap().len(), 0);
+
+    spec.confined = false;
+    spec.args = ["grow:134217728", "fill:1048577"].map(Into::into).to_vec();
+    assert_eq!(lines(&spec), ["grow ok 134217728", "fill ok"], "control");
+}
+
+#[test]
+fn another_user_starts_only_so_many_processes() {
+    let f = Field::new();
+    for path in [&f.base, &f.base.join("agent"), &f.probe] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(&f.scratch, fs::Permissions::from_mode(0o777)).unwrap();
+    let confine = f.base.join("confine");
+    copy_program(&example("confine"), &confine);
+    let run = |processes: &str| {
+        Command::new("setpriv")
+            .args(["--reuid=65533", "--regid=65533", "--clear-groups", "--"])
+            .arg(&confine)
+            .args(["--processes", processes, "--scratch"])
+            .arg(&f.scratch)
+            .arg("--")
+            .arg(&f.probe)
+            .arg("exec:/bin/true")
+            .current_dir("/")
+            .output()
+    };
+    let Some(held) = run("1").ok().filter(|_| geteuid().is_root()) else {
+        return skip("becoming another user needs root and setpriv");
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(text(&held.stdout).ends_with("exec WouldBlock\n"), "{held:?}");
+    let control = run("1000").unwrap();
+    assert!(text(&control.stdout).ends_with("exec ok\n"), "{control:?}");
+}
+
+#[test]
+fn a_helper_whose_file_was_replaced_still_starts_the_agent() {
+    let f = Field::new();
+    let confine = f.base.join("confine");
+    copy_program(&example("confine"), &confine);
+    let out = Command::new(&confine)
+        .args(["--gone", "--scratch"])
+        .arg(&f.scratch)
+        .arg("--")
+        .args([f.probe.display().to_string(), "nnp".into(), format!("read:{}", f.key.display())])
+        .output()
+        .unwrap();
+    assert!(!confine.exists(), "control: it is gone");
+    let told = String::from_utf8_lossy(&out.stdout);
+    assert!(told.ends_with("nnp ok true\nread PermissionDenied\n"), "{out:?}");
 }
 
 #[test]
