@@ -70,6 +70,11 @@ struct LeftOut {
     values: usize,
 }
 
+/// A time span in seconds, exact.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:03} s", ms / 1_000, ms % 1_000)
+}
+
 impl Sheet {
     /// A row of our own.
     fn own(&mut self, label: &str, value: &str) {
@@ -110,6 +115,9 @@ impl Sheet {
         self.own("asked", &question.asked_at.to_string());
         let expires = question.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string());
         self.own("expires", &expires);
+        if let (QuestionKind::Approval, Some(ttl)) = (question.kind, question.grant_ttl_ms) {
+            self.own("usable", &format!("for {} after the last yes", seconds(ttl)));
+        }
         if question.kind == QuestionKind::UnknownOutcome {
             let started =
                 asked.started_at.map_or_else(|| "not known".to_owned(), |at| at.to_string());

@@ -186,8 +186,11 @@ fn a_run_belongs_to_the_person_of_the_key() {
 fn what_waited_too_long_is_marked_and_closed_by_the_next_run() {
     let home = Home::new();
     let asking = home.asking();
-    home.scripted(&script(&[CREATE, DONE]), &["-c", &asking, "--question-ttl-ms", "1"]).exits(3);
+    let limits = ["--question-ttl-ms", "1", "--grant-ttl-ms", "90500"];
+    home.scripted(&script(&[CREATE, DONE]), &[&["-c", &asking][..], &limits].concat()).exits(3);
     let run = home.only_run();
+    let shown = home.run(&["show", &run]).exits(0).out;
+    assert!(shown.contains("usable          for 90.500 s after the last yes"), "{shown}");
     let inbox = home.run(&["inbox", "--json"]).json(0);
     let question = &inbox.get("questions").unwrap().as_array().unwrap()[0];
     assert_eq!(question.get("overdue"), Some(&Value::Bool(true)));
