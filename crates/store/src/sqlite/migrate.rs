@@ -71,9 +71,10 @@ pub(super) fn newest(path: &Path, migrations: &[Migration]) -> Result<i64, OpenE
 }
 
 /// Tells what the database is, and refuses everything that is not ours or newer than we know. Reads only
-/// the header, so that another program's schema is not even parsed.
+/// the header, so that another program's schema is not even parsed; and in one look, since somebody else's first
+/// open may make the whole database between two.
 pub(super) fn state(
-    conn: &Connection,
+    conn: &Transaction<'_>,
     path: &Path,
     migrations: &[Migration],
 ) -> Result<State, OpenError> {
@@ -101,9 +102,10 @@ pub(super) fn state(
     Ok(State::At(found))
 }
 
-/// Proves that a database at `version` is exactly what the first `version` migrations make.
+/// Proves that a database at `version` is exactly what the first `version` migrations make. In the look that gave
+/// the version, since somebody else may upgrade it.
 pub(super) fn verify(
-    conn: &Connection,
+    conn: &Transaction<'_>,
     path: &Path,
     migrations: &[Migration],
     version: i64,
@@ -249,4 +251,51 @@ pub fn check_writer(tx: &Transaction<'_>, ours: i64) -> Result<(), WriterError> 
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
         .map_err(WriterError::Unreadable)?;
     if ours < oldest { Err(WriterError::TooOld { oldest, ours }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_database_that_is_being_made_is_empty_or_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.db");
+        let connect = || {
+            let conn = Connection::open(&path).unwrap();
+            conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+            conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF").unwrap();
+            conn
+        };
+        let one = [Migration { version: 1, sql: "", oldest_writer: 1 }];
+        let (maker, looker) = (connect(), connect());
+        let done = &AtomicBool::new(false);
+        let turns = std::thread::scope(|scope| {
+            let making = scope.spawn(move || {
+                let mut turns = 0_u64;
+                while !done.load(Ordering::Relaxed) {
+                    let (id, version) =
+                        if turns.is_multiple_of(2) { (APPLICATION_ID, 1) } else { (0, 0) };
+                    let header = format!(
+                        "BEGIN IMMEDIATE; PRAGMA application_id = {id}; \
+                         PRAGMA user_version = {version}; PRAGMA schema_version = {version}; COMMIT"
+                    );
+                    maker.execute_batch(&header).unwrap();
+                    turns += 1;
+                }
+                turns
+            });
+            let look = |_| state(&looker.unchecked_transaction().unwrap(), &path, &one);
+            let looks: Vec<_> = (0..5_000).map(look).collect();
+            done.store(true, Ordering::Relaxed);
+            let odd = looks.iter().find(|look| !matches!(look, Ok(State::Empty | State::At(1))));
+            assert!(odd.is_none(), "{odd:?}");
+            making.join().unwrap()
+        });
+        assert!(turns > 2, "the header changed under the looks");
+    }
 }

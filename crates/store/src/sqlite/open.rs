@@ -146,15 +146,20 @@ fn open_writer(
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(sqlite)?;
     harden(&conn).map_err(sqlite)?;
     first_read(&conn, &place, identity)?;
-    let state = migrate::state(&conn, &path, migrations)?;
+    let look = conn.unchecked_transaction().map_err(sqlite)?;
+    let state = migrate::state(&look, &path, migrations)?;
     if conn.is_readonly("main").map_err(sqlite)? {
         return Err(OpenError::NotWritable { path }); // SQLite falls back to reading by itself
     }
     let newest = migrate::newest(&path, migrations)?;
     match state {
         State::Empty if purpose != Purpose::Create => return Err(OpenError::NotADatabase { path }),
-        State::Empty => conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?,
-        State::At(version) => migrate::verify(&conn, &path, migrations, version)?,
+        State::Empty => {}
+        State::At(version) => migrate::verify(&look, &path, migrations, version)?,
+    }
+    look.commit().map_err(sqlite)?;
+    if state == State::Empty {
+        conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?;
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
     conn.execute_batch(SYNCED).map_err(sqlite)?;
@@ -186,18 +191,18 @@ fn open_reader(path: &Path, migrations: &[Migration]) -> Result<Opened, OpenErro
         Err(error) => return Err(OpenError::from_sqlite(&path, &error)),
     };
     first_read(&conn, &place, identity)?;
-    let state = migrate::state(&conn, &path, migrations)?;
+    let sqlite = |error| OpenError::from_sqlite(&path, &error);
+    let look = conn.unchecked_transaction().map_err(sqlite)?;
     let supported = migrate::newest(&path, migrations)?;
-    match state {
-        State::Empty => Err(OpenError::NotADatabase { path }),
+    match migrate::state(&look, &path, migrations)? {
+        State::Empty => return Err(OpenError::NotADatabase { path }),
         State::At(found) if found < supported => {
-            Err(OpenError::SchemaOlder { path, found, supported })
+            return Err(OpenError::SchemaOlder { path, found, supported });
         }
-        State::At(version) => {
-            migrate::verify(&conn, &path, migrations, version)?;
-            Ok(Opened { conn, path, created: false, immutable })
-        }
+        State::At(version) => migrate::verify(&look, &path, migrations, version)?,
     }
+    look.commit().map_err(sqlite)?;
+    Ok(Opened { conn, path, created: false, immutable })
 }
 
 /// Opens for reading, up to the first read.
