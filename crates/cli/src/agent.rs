@@ -1,14 +1,16 @@
 //! Agents as the operator names them, `scripted:FILE` or `exec:COMMAND`, and how one is started.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_agents::{Deadlines, Exec, Scripted};
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, View};
 use portcullis_sandbox::child::{self, AgentSpec, Confinement, DEFAULT_PATH, Network};
+use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
 use crate::failure::{Code, Failure};
@@ -299,7 +301,16 @@ impl Agent for NotStarted {
 
 fn script(file: &Path) -> Result<Scripted, Failure> {
     let fault = |error: &std::io::Error| Failure::io("read the script", file, error);
-    let opened = File::open(file).map_err(|error| fault(&error))?;
+    // Not waiting for a writer: a pipe in a script's place is told apart, not hung on.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(file)
+        .map_err(|error| fault(&error))?;
+    if !opened.metadata().map_err(|error| fault(&error))?.is_file() {
+        return Err(Failure::new(Code::Script, "the script is not a regular file"));
+    }
     let mut bytes = Vec::new();
     opened.take(MAX_SCRIPT + 1).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
     if bytes.len() as u64 > MAX_SCRIPT {

@@ -201,6 +201,20 @@ fn an_agent_that_cannot_be_had_begins_no_run() {
 }
 
 #[test]
+fn a_pipe_in_a_scripts_place_is_refused_and_not_waited_for() {
+    let home = Home::new();
+    home.write("files/a.txt", "a");
+    let pipe = home.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let agent = format!("scripted:{}", pipe.display());
+    let files = home.path("files").display().to_string();
+    let ran = home.run(&["run", "--agent", &agent, "--files", &files, "tidy"]);
+    assert_eq!(ran.code, Some(1), "{ran:#?}");
+    assert!(ran.err.contains("not a regular file"), "{ran:#?}");
+}
+
+#[test]
 fn an_agents_nonsense_is_recorded_and_refused() {
     let home = Home::new();
     let huge = format!(

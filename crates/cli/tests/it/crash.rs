@@ -173,7 +173,9 @@ fn killed_at_any_moment_no_change_is_made_twice() {
         }
         let run = home.only_run();
         let go_on: Vec<&str> = ["resume", &run].into_iter().chain(flags).collect();
-        while ended != Some(0) {
+        // Two kills in one decision end a run; then nothing more is moved, and what was moved stays.
+        let mut gave_up = false;
+        while ended != Some(0) && !gave_up {
             ended = kill_after(
                 home.command(&go_on),
                 if kills < KILLS { next() } else { Duration::from_secs(20) },
@@ -185,6 +187,9 @@ fn killed_at_any_moment_no_change_is_made_twice() {
                     unknown += 1;
                     settle(&home, &run);
                 }
+                Some(1) if home.run(&["show", &run]).out.contains("decider_crashed") => {
+                    gave_up = true
+                }
                 other => panic!("exit {other:?}: {:#?}", home.run(&["show", &run])),
             }
         }
@@ -192,10 +197,13 @@ fn killed_at_any_moment_no_change_is_made_twice() {
         assert_eq!(places.len(), FILES, "{places:?}");
         for (name, places) in &places {
             assert_eq!(places.len(), 1, "{name} is at {places:?}");
-            assert!(places[0].contains('/'), "{name} was put away: {places:?}");
+            assert!(gave_up || places[0].contains('/'), "{name} was not put away: {places:?}");
         }
         let starts = starts(&home);
-        assert!(starts.len() >= FILES && starts.values().all(|times| *times == 1), "{starts:?}");
+        assert!(
+            (gave_up || starts.len() >= FILES) && starts.values().all(|times| *times == 1),
+            "{starts:?}"
+        );
         home.run(&["verify"]).exits(0);
     }
     println!("{kills} kills in {round} rounds, {unknown} outcomes unknown");
