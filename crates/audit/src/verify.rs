@@ -150,6 +150,10 @@ impl<'a> Walk<'a> {
     }
 
     fn all(&mut self) -> Result<(), Stop> {
+        match self.ledger.sound() {
+            Err(StoreError::Damaged { .. }) => self.broken(Break::Unsound)?,
+            sound => sound?,
+        }
         match self.ledger.journals() {
             Ok(journals) => journals.into_iter().try_for_each(|journal| self.journal(journal))?,
             Err(StoreError::Damaged { table }) => {

@@ -35,6 +35,9 @@ pub enum Break {
     /// There is no event at all, and even a new store has one.
     #[error("the store holds no event; a new one has at least one")]
     Empty,
+    /// The file's pages or indexes do not fit together: what is found depends on how one looks for it.
+    #[error("the file's pages or indexes do not fit together")]
+    Unsound,
     /// An event is missing, or stands where none belongs.
     #[error("{journal} goes on with event {found} where {expected} belongs")]
     JournalGap {

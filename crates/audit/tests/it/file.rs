@@ -49,3 +49,28 @@ fn a_backup_put_back_is_noticed_when_a_head_was_kept() {
     let cut = Break::HeadCut { journal: head.journal, seq: head.seq };
     assert_eq!(file.verify(with_head).breaks, [cut]);
 }
+
+#[test]
+fn a_row_that_no_key_finds_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _scene) = played(&folder.path().join("portcullis.db"));
+    // Without its indexes in the schema, a table takes a row that they do not hold; then they are put back.
+    file.execute(
+        "CREATE TEMP TABLE held AS SELECT rowid AS place, * FROM sqlite_schema;
+         PRAGMA writable_schema = ON;
+         DELETE FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'approvals';
+         UPDATE sqlite_schema SET sql = 'CREATE TABLE approvals (question, person, statement, signature)'
+             WHERE name = 'approvals';
+         PRAGMA writable_schema = RESET;",
+    );
+    file.execute(
+        "INSERT INTO approvals SELECT question, 'eve', statement, signature FROM approvals LIMIT 1;
+         PRAGMA writable_schema = ON;
+         DELETE FROM sqlite_schema;
+         INSERT INTO sqlite_schema (rowid, type, name, tbl_name, rootpage, sql)
+             SELECT place, type, name, tbl_name, rootpage, sql FROM held;
+         PRAGMA writable_schema = RESET;",
+    );
+    assert_eq!(file.table("approvals").rows.len(), 5, "control: a walk of the table finds it");
+    assert_eq!(file.verify(Options::default()).breaks, [Break::Unsound]);
+}

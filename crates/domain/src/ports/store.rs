@@ -492,6 +492,13 @@ pub trait Ledger: Send {
     /// The installation.
     fn instance(&self) -> InstanceId;
 
+    /// Checks what lies beneath the rows, so that every way to read a table gives the same ones: a row that no
+    /// index holds is invisible to all who look by key.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when they can differ.
+    fn sound(&mut self) -> Result<(), StoreError>;
+
     /// The journals.
     fn journals(&mut self) -> Result<Vec<JournalId>, StoreError>;
 

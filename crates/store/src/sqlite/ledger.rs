@@ -38,6 +38,15 @@ impl Ledger for SqliteLedger {
         self.instance
     }
 
+    fn sound(&mut self) -> Result<(), StoreError> {
+        let answer: String = self
+            .conn
+            .query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))
+            .map_err(|error| refusal(&error))?;
+        // What else it says quotes the file.
+        if answer == "ok" { Ok(()) } else { Err(StoreError::Damaged { table: "database" }) }
+    }
+
     fn journals(&mut self) -> Result<Vec<JournalId>, StoreError> {
         let damaged = StoreError::Damaged { table: "events" };
         let query = format!("SELECT DISTINCT journal FROM events LIMIT {}", MAX_JOURNALS + 1);
