@@ -6,10 +6,11 @@ use std::str::FromStr;
 use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::approval::Approval;
 use portcullis_domain::content::ContentRef;
+use portcullis_domain::grant::{ApprovalFault, Grant};
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
 use portcullis_domain::proposal::Proposal;
-use portcullis_domain::question::{Card, Question, QuestionKind, QuestionStatus, call_digest};
+use portcullis_domain::question::{Card, Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
@@ -244,6 +245,8 @@ pub(crate) struct Asked {
     pub(crate) card: Card,
     /// The card's canonical bytes, as they are stored.
     pub(crate) card_bytes: Vec<u8>,
+    /// What is known of an outcome that is not known.
+    pub(crate) detail: Option<Words>,
     pub(crate) goal: Words,
     pub(crate) reason: Option<String>,
     /// The answers so far.
@@ -260,6 +263,7 @@ impl Asked {
             started_at: self.step.started_at,
             card: &self.card,
             card_bytes: self.card_bytes.len(),
+            detail: self.detail.as_ref().map(Words::text),
             goal: self.goal.text(),
             reason: self.reason.as_deref(),
         }
@@ -286,21 +290,27 @@ pub(crate) async fn asked(
     let Words::Here(card_bytes) = words(db, scope, question.card, u64::MAX).await? else {
         return Err(forged("card"));
     };
-    if call_digest(&card_bytes, &salt) != question.call {
-        return Err(forged("call"));
-    }
-    if question.terms(db.instance(), &run.tenant).digest() != question.digest {
-        return Err(forged("place or term"));
-    }
+    let grant = Grant {
+        question: &question,
+        approvals: &approvals,
+        card: &card_bytes,
+        salt: &salt,
+        run: &run,
+        instance: db.instance(),
+    };
+    grant.check_digests().map_err(|fault| match fault {
+        ApprovalFault::Question => forged("place or term"),
+        _ => forged("call"),
+    })?;
     let card: Card =
         from_slice(&card_bytes, &Limits::ENVELOPE).map_err(|_| forged("form of the card"))?;
-    let reviewers = Some(&question.reviewers);
-    if question.kind == QuestionKind::Approval && card.reviewers.as_ref() != reviewers {
-        return Err(forged("list of reviewers"));
-    }
+    let detail = match question.detail {
+        Some(detail) => Some(words(db, scope, detail, u64::MAX).await?),
+        None => None,
+    };
     let goal = words(db, scope, run.goal, u64::MAX).await?;
     let reason = reason(db, scope, &step).await?;
-    Ok(Asked { run, step, question, card, card_bytes, goal, reason, approvals })
+    Ok(Asked { run, step, question, card, card_bytes, detail, goal, reason, approvals })
 }
 
 /// The reason that the agent states in its proposal.

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use portcullis_canon::{Object, Value, sanitize};
+use portcullis_domain::observation::Failure;
 use portcullis_domain::question::{Card, Question, QuestionKind};
 use portcullis_domain::run::Run;
 use portcullis_domain::time::Timestamp;
@@ -37,6 +38,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) card: &'a Card,
     /// Bytes of the card as it is stored.
     pub(crate) card_bytes: usize,
+    /// One sentence about an outcome that is not known, or why it cannot be shown.
+    pub(crate) detail: Option<Result<Cow<'a, str>, &'static str>>,
     /// The run's goal, or why it cannot be shown.
     pub(crate) goal: Result<Cow<'a, str>, &'static str>,
     /// The agent's stated reason.
@@ -122,6 +125,12 @@ impl Sheet {
             let started =
                 asked.started_at.map_or_else(|| "not known".to_owned(), |at| at.to_string());
             self.own("started", &started);
+            self.own("cause", question.cause.map_or("not known", Failure::as_str));
+            match &asked.detail {
+                Some(Ok(detail)) => self.name("detail", detail),
+                Some(Err(why)) => self.own("detail", why),
+                None => {}
+            }
         }
         let (needed, yes) = (question.reviewers.count, question.yes);
         let people = if needed == 1 { "person" } else { "different people" };
