@@ -157,8 +157,10 @@ async fn a_line_that_comes_late_and_unasked_is_a_flood() {
 
 #[tokio::test]
 async fn lines_before_a_view_was_read_are_not_gathered() {
-    let program =
-        Program::shell(&format!("{HELLO}yes | head -c 4000000; mv agent.sh gone; sleep 600"));
+    // One byte of the view shows that it is on its way; lines before that would be ones that nobody asked for.
+    let script =
+        "dd bs=1 count=1 >/dev/null 2>&1; yes | head -c 4000000; mv agent.sh gone; sleep 600";
+    let program = Program::shell(&format!("{HELLO}{script}"));
     let mut agent = program.start_with(Deadlines { reply: Duration::from_secs(1), ..PATIENT });
     let mut large = crate::programs::view(0);
     large.goal = "x".repeat(1_000_000);
