@@ -67,12 +67,15 @@ fn begin(
     let (sender, receiver) = oneshot::channel();
     let call = async move {
         let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
-        // Nobody listens any more when the engine itself is gone; the intent is in the record then.
-        let _ = sender.send(answer.map_err(|_| Panic));
+        answer.map_err(|_| Panic)
     };
+    // Nobody listens any more when the engine itself is gone; the intent is in the record then.
+    let tell = |answer: Answer| move || drop(sender.send(answer));
     match place {
-        Some(place) => place.run(Box::new(move || futures_executor::block_on(call)))?,
-        None => spawn.spawn(Box::pin(call))?,
+        Some(place) => {
+            place.run(Box::new(move || Box::new(tell(futures_executor::block_on(call)))))?
+        }
+        None => spawn.spawn(Box::pin(async move { tell(call.await)() }))?,
     }
     Ok(Running(receiver))
 }

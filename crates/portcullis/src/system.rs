@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis_domain::ports::{BoxFuture, Clock, Entropy, Monotonic, Place, Spawn, SpawnError};
+use portcullis_domain::ports::{
+    BoxFuture, Clock, Entropy, Monotonic, Place, Spawn, SpawnError, Work,
+};
 use portcullis_domain::time::Timestamp;
 use tokio::runtime::Handle;
 
@@ -109,12 +111,13 @@ impl Drop for TakenPlace {
 }
 
 impl Place for TakenPlace {
-    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+    fn run(self: Box<Self>, work: Work) -> Result<(), SpawnError> {
         let handle = self.handle.clone();
         handle.spawn_blocking(move || {
             let place = self;
-            work();
+            let tell = work();
             drop(place);
+            tell();
         });
         Ok(())
     }

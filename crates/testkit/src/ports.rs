@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use portcullis_domain::lease::ProcessIdentity;
 use portcullis_domain::ports::{
-    BoxFuture, Clock, Entropy, Monotonic, Place, Processes, Spawn, SpawnError,
+    BoxFuture, Clock, Entropy, Monotonic, Place, Processes, Spawn, SpawnError, Work,
 };
 use portcullis_domain::time::Timestamp;
 
@@ -281,11 +281,13 @@ impl Drop for TakenPlace {
 }
 
 impl Place for TakenPlace {
-    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError> {
+    fn run(self: Box<Self>, work: Work) -> Result<(), SpawnError> {
         let spawn = self.0.clone();
         spawn.start(move || {
-            let _place = self;
-            work();
+            let place = self;
+            let tell = work();
+            drop(place);
+            tell();
         })
     }
 }
@@ -348,12 +350,16 @@ mod tests {
     fn blocking_places_are_bounded_and_come_back() {
         let spawn = ThreadSpawn::with_places(1);
         let (go, wait) = std::sync::mpsc::channel::<()>();
-        let work = Box::new(move || {
+        let (told, tells) = std::sync::mpsc::channel::<bool>();
+        let after = spawn.clone();
+        let work: Work = Box::new(move || {
             let _ = wait.recv();
+            Box::new(move || told.send(after.place().is_ok()).unwrap())
         });
         spawn.place().unwrap().run(work).unwrap();
         assert_eq!(spawn.place().err(), Some(SpawnError::NoCapacity));
         go.send(()).unwrap();
+        assert_eq!(tells.recv(), Ok(true), "whoever hears of the end finds the place free");
         spawn.wait_idle();
         let place = spawn.place().unwrap();
         assert_eq!(spawn.place().err(), Some(SpawnError::NoCapacity));

@@ -19,7 +19,7 @@ pub use clock::{Clock, Entropy, Monotonic};
 pub use keys::{KeyRefusal, Reviewer, ReviewerKeys};
 pub use policy::{Policy, PolicyFailure, ProposedCall};
 pub use process::Processes;
-pub use spawn::{Place, Spawn, SpawnError};
+pub use spawn::{Place, Spawn, SpawnError, Tell, Work};
 pub use store::{
     Append, Committed, Condition, DamagedRow, Disposition, Durability, EventFilter, LeaseTerm,
     Ledger, Ledgers, MAX_PAGE, NewEvent, Observer, Page, Rows, Store, StoreError, StoredContent,

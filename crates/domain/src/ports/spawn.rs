@@ -28,11 +28,17 @@ pub trait Spawn: Send + Sync {
     fn place(&self) -> Result<Box<dyn Place>, SpawnError>;
 }
 
+/// What a place does once it is free again: tells of the work's end, so that whoever hears of it finds the place free.
+pub type Tell = Box<dyn FnOnce() + Send>;
+
+/// Blocking work, and what is to be told of its end.
+pub type Work = Box<dyn FnOnce() -> Tell + Send>;
+
 /// A place for blocking work, taken before it is known that there will be any.
 pub trait Place: Send {
-    /// Runs the work, beside the caller.
+    /// Does the work beside the caller, frees the place, and then tells.
     ///
     /// # Errors
     /// [`SpawnError`]; the work was then dropped without a start.
-    fn run(self: Box<Self>, work: Box<dyn FnOnce() + Send>) -> Result<(), SpawnError>;
+    fn run(self: Box<Self>, work: Work) -> Result<(), SpawnError>;
 }
