@@ -23,6 +23,7 @@
 //!             terminal: false,
 //!             fixed: Object::new(),
 //!             max_result_bytes: 1024 * 1024,
+//!             target: None,
 //!         }]
 //!     }
 //!     fn blocks(&self) -> bool {
