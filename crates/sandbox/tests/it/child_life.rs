@@ -94,6 +94,10 @@ fn the_end_of_an_agent_is_the_end_of_its_family() {
             line.split(' ').filter_map(|word| word.trim().parse().ok()).collect();
         assert_eq!(family.len(), 2, "{line}");
         assert!(family.iter().all(|pid| alive(*pid)), "control");
+        assert!(
+            leads_a_session(family[1]),
+            "control: the end of the agent's session is not its end"
+        );
         match how {
             "kill" => {
                 agent.kill();
@@ -112,6 +116,15 @@ fn the_end_of_an_agent_is_the_end_of_its_family() {
         }
         assert!(family.iter().all(|pid| ends(*pid)), "{how}");
     }
+}
+
+/// Whether the process leads a session of its own, which it may take a moment to do.
+fn leads_a_session(pid: u32) -> bool {
+    let own = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap());
+    (0..1_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        rustix::process::getsid(own).ok() == own
+    })
 }
 
 #[test]
