@@ -42,8 +42,8 @@ pub(crate) fn check(root: &Path, members: &[Member]) -> Result<Vec<String>> {
     if fs::read_to_string(root.join(PAGE)).unwrap_or_default() != rendered {
         findings.push(format!("{PAGE} is not what {LIST} says: run `cargo xtask claims --write`"));
     }
-    findings.extend(mutate::misplaced(root, &list));
-    let suite = suite::build(root, members, &suite::Place::checkout(root), &[])?;
+    findings.extend(mutate::misplaced(root, &list.claim));
+    let suite = suite::build_all(root, members, &suite::Place::checkout(root))?;
     for claim in &list.claim {
         for test in &claim.tests {
             if suite.find(test)?.is_empty() {

@@ -5,6 +5,7 @@
 //! id = "model"
 //! name = "A hostile model"
 //! assumed = "It chooses every byte of every proposal."
+//! operator = ["What the policy allows."]   # what is left to people, one sentence each
 //!
 //! [[claim]]
 //! id = "one-meaning"                       # lower case words joined by `-`; never used for something else
@@ -21,8 +22,8 @@
 //! text = "…"
 //! ```
 //!
-//! A test is `package::path`, where the path is what the test's binary prints for it, or `package::binary::path` where
-//! two binaries of a package have the same path (`it` is the integration binary).
+//! A test is `package::path`, where the path is what the test's binary prints for it; integration tests are
+//! `package::it::path`. Name the test that is quickest to build and fail first: `--mutate` stops at it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,6 +57,9 @@ pub(crate) struct Attacker {
     pub(crate) name: String,
     /// What it is assumed to be able to do.
     pub(crate) assumed: String,
+    /// What is left to the operator.
+    #[serde(default)]
+    pub(crate) operator: Vec<String>,
 }
 
 /// A guarantee against one attacker.
@@ -189,6 +193,7 @@ pub(super) mod tests {
 id = "model"
 name = "A hostile model"
 assumed = "It chooses every byte of every proposal."
+operator = ["What the policy allows."]
 
 [[claim]]
 id = "one-meaning"

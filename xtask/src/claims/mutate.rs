@@ -11,8 +11,8 @@ use crate::table;
 use crate::tidy;
 use crate::workspace::Member;
 
-use super::list::{Claim, Edit, List};
-use super::suite::{self, Ended, Place, Suite};
+use super::list::{Claim, Edit};
+use super::suite::{self, Ended, Needed, Place, Suite};
 
 /// What became of one mutated product.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,9 +24,12 @@ enum Fate {
 }
 
 /// Finds edits whose text does not stand exactly once in its file.
-pub(super) fn misplaced(root: &Path, list: &List) -> Vec<String> {
+pub(super) fn misplaced<'a>(
+    root: &Path,
+    claims: impl IntoIterator<Item = &'a Claim>,
+) -> Vec<String> {
     let mut findings = Vec::new();
-    for claim in &list.claim {
+    for claim in claims {
         for edit in claim.edits() {
             let text = fs::read_to_string(root.join(&edit.file)).unwrap_or_default();
             let times = text.matches(&edit.find).count();
@@ -42,16 +45,21 @@ pub(super) fn misplaced(root: &Path, list: &List) -> Vec<String> {
     findings
 }
 
-/// Mutates for each claim in turn; false when one survived.
+/// Mutates for each claim; false when one survived. Claims whose mutations lie in one file follow each other, so that
+/// a crate is put back, and built again, as seldom as can be.
 pub(super) fn run(root: &Path, members: &[Member], claims: &[&Claim]) -> Result<bool> {
+    let begun = Instant::now();
+    let misplaced = misplaced(root, claims.iter().copied());
+    if !misplaced.is_empty() {
+        bail!("{}", misplaced.join("\n"));
+    }
     let place = copy(root)?;
-    let packages = packages(claims);
-    println!("baseline: {} claims in {} packages", claims.len(), packages.len());
-    let suite = suite::build(root, members, &place, &packages)?;
-    baseline(&suite, &place, claims)?;
+    let mut claims = claims.to_vec();
+    claims.sort_by_key(|claim| claim.edits().first().map(|edit| edit.file.as_str()));
+    baseline(root, members, &place, &claims)?;
     let mut rows = Vec::new();
     let mut all_killed = true;
-    for claim in claims {
+    for (number, claim) in claims.iter().enumerate() {
         let started = Instant::now();
         let edited = apply(&place.root, claim.edits())?;
         let fate = judge(root, members, &place, claim);
@@ -61,35 +69,40 @@ pub(super) fn run(root: &Path, members: &[Member], claims: &[&Claim]) -> Result<
             Fate::Survived(why) => ("SURVIVED", why),
         };
         all_killed &= word == "killed";
-        println!("{word}: {} ({why})", claim.id);
         let time = format!("{:.1} s", started.elapsed().as_secs_f64());
+        println!("[{}/{}] {word}: {} ({why}, {time})", number + 1, claims.len(), claim.id);
         rows.push(vec![claim.id.clone(), word.to_owned(), why, time]);
     }
     let killed = rows.iter().filter(|row| row.get(1).is_some_and(|word| word == "killed")).count();
     println!("\n{}", table::render(&["claim", "mutant", "by", "time"], &rows));
-    println!("{killed} killed, {} survived", rows.len() - killed);
+    let seconds = begun.elapsed().as_secs();
+    println!("{killed} killed, {} survived, in {seconds} s", rows.len() - killed);
     Ok(all_killed)
 }
 
-fn packages<'a>(claims: &[&'a Claim]) -> Vec<&'a str> {
-    let tests = claims.iter().flat_map(|claim| &claim.tests);
-    let names: BTreeSet<&str> =
-        tests.filter_map(|test| test.split_once("::")).map(|(package, _)| package).collect();
-    names.into_iter().collect()
+fn tests(claim: &Claim) -> impl Iterator<Item = &str> {
+    claim.tests.iter().map(String::as_str)
 }
 
 /// All named tests pass while nothing is broken; otherwise a failure would prove nothing.
-fn baseline(suite: &Suite, place: &Place, claims: &[&Claim]) -> Result<()> {
-    let tests: BTreeSet<&str> =
-        claims.iter().flat_map(|claim| &claim.tests).map(String::as_str).collect();
+fn baseline(root: &Path, members: &[Member], place: &Place, claims: &[&Claim]) -> Result<()> {
+    let names: BTreeSet<&str> = claims.iter().flat_map(|claim| tests(claim)).collect();
+    let mut suite = Suite::empty();
+    for needed in Needed::by(names.iter().copied()) {
+        println!("baseline: building {}", needed.package);
+        match suite::build(root, members, place, needed)? {
+            Ok(built) => suite = suite.and(built),
+            Err(message) => bail!("with nothing broken, the tests do not build:\n{message}"),
+        }
+    }
     let mut wrong = Vec::new();
-    for test in &tests {
+    for test in &names {
         let found = suite.find(test)?;
         if found.is_empty() {
             wrong.push(format!("{test} does not exist"));
         }
         for found in found {
-            match found.run(place.target.as_deref())? {
+            match found.run(place.target.as_deref(), suite::WHOLE_LIMIT)? {
                 Ended::Passed => {}
                 ended => wrong.push(format!("{test} {}", words(ended))),
             }
@@ -98,39 +111,50 @@ fn baseline(suite: &Suite, place: &Place, claims: &[&Claim]) -> Result<()> {
     if !wrong.is_empty() {
         bail!("with nothing broken:\n{}", wrong.join("\n"));
     }
-    println!("baseline: {} tests pass", tests.len());
+    println!("baseline: {} tests of {} claims pass", names.len(), claims.len());
     Ok(())
 }
 
+/// Builds and runs the claim's tests, package by package in their order, until one fails.
 fn judge(root: &Path, members: &[Member], place: &Place, claim: &Claim) -> Result<Fate> {
-    let suite = match suite::try_build(root, members, place, &packages(&[claim]))? {
-        Ok(suite) if claim.compile_fail => {
-            drop(suite);
-            return Ok(Fate::Survived("the mutated code compiles".to_owned()));
-        }
-        Ok(suite) => suite,
-        Err(_) if claim.compile_fail => return Ok(Fate::Killed("the compiler".to_owned())),
-        Err(message) => {
-            println!("{message}");
-            return Ok(Fate::Survived("the mutated code does not compile".to_owned()));
-        }
-    };
-    for test in &claim.tests {
-        let found = suite.find(test)?;
-        if found.is_empty() {
-            return Ok(Fate::Survived(format!("{test} is gone from the mutated code")));
-        }
-        for found in found {
-            match found.run(place.target.as_deref())? {
-                Ended::Passed => {}
-                Ended::NotRun => {
-                    return Ok(Fate::Survived(format!("{test} {}", words(Ended::NotRun))));
-                }
-                ended => return Ok(Fate::Killed(format!("{test} {}", words(ended)))),
+    for needed in Needed::by(tests(claim)) {
+        let suite = match suite::build(root, members, place, needed)? {
+            Ok(_) if claim.compile_fail => {
+                return Ok(Fate::Survived("the mutated code compiles".to_owned()));
+            }
+            Ok(suite) => suite,
+            Err(_) if claim.compile_fail => return Ok(Fate::Killed("the compiler".to_owned())),
+            Err(message) => {
+                println!("{message}");
+                return Ok(Fate::Survived("the mutated code does not compile".to_owned()));
+            }
+        };
+        let own = |test: &&str| test.split_once("::").is_some_and(|(p, _)| p == needed.package);
+        for test in tests(claim).filter(own) {
+            if let Some(fate) = judge_test(&suite, place, test)? {
+                return Ok(fate);
             }
         }
     }
     Ok(Fate::Survived("all its tests pass".to_owned()))
+}
+
+/// What one test decides; `None` when it passes.
+fn judge_test(suite: &Suite, place: &Place, test: &str) -> Result<Option<Fate>> {
+    let found = suite.find(test)?;
+    if found.is_empty() {
+        return Ok(Some(Fate::Survived(format!("{test} is gone from the mutated code"))));
+    }
+    for found in found {
+        match found.run(place.target.as_deref(), suite::BROKEN_LIMIT)? {
+            Ended::Passed => {}
+            Ended::NotRun => {
+                return Ok(Some(Fate::Survived(format!("{test} {}", words(Ended::NotRun)))));
+            }
+            ended => return Ok(Some(Fate::Killed(format!("{test} {}", words(ended))))),
+        }
+    }
+    Ok(None)
 }
 
 fn words(ended: Ended) -> &'static str {
@@ -250,7 +274,7 @@ mod tests {
     fn misplaced_edits_are_found() {
         let tree = Scratch::new("misplaced");
         tree.write("src/a.rs", "seen.contains(key) struct Permit");
-        let findings = misplaced(tree.path(), &sample());
+        let findings = misplaced(tree.path(), &sample().claim);
         assert_eq!(findings, ["the mutation of `no-forgery` stands 0 times in src/b.rs, not once"]);
     }
 
@@ -269,11 +293,5 @@ mod tests {
             fs::metadata(place.root.join("a.rs")).and_then(|data| data.modified()).expect("a time");
         assert_eq!(before, after);
         assert!(!place.root.join("b.rs").exists() && place.root.join("c/d.rs").exists());
-    }
-
-    #[test]
-    fn packages_are_those_of_the_tests() {
-        let list = sample();
-        assert_eq!(packages(&list.claim.iter().collect::<Vec<_>>()), ["p-a"]);
     }
 }

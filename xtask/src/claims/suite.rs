@@ -15,8 +15,14 @@ use anyhow::{Context as _, Result, bail};
 use crate::process;
 use crate::workspace::Member;
 
-/// How long one test may take; a mutation may well make a test wait for ever.
-const TEST_LIMIT: Duration = Duration::from_secs(300);
+/// How long one test may take while nothing is broken; some build a crate of their own.
+pub(super) const WHOLE_LIMIT: Duration = Duration::from_secs(900);
+
+/// How long one test may take afterwards: a mutation may well make it wait for ever.
+pub(super) const BROKEN_LIMIT: Duration = Duration::from_secs(180);
+
+/// The name of the binary of a package's integration tests.
+const INTEGRATION: &str = "it";
 
 /// A checkout, or a copy of one, and where it is built.
 pub(super) struct Place {
@@ -65,52 +71,96 @@ pub(super) enum Ended {
     Passed,
     /// It ran and failed.
     Failed,
-    /// It was stopped after [`TEST_LIMIT`].
+    /// It was stopped at its limit.
     TimedOut,
     /// The binary ran no test of that name, or ignores it.
     NotRun,
 }
 
-/// Builds the test binaries of the packages, or of all when none is named. A failed build is an error.
+/// The test binaries of one package that are needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Needed<'a> {
+    /// The package.
+    pub(super) package: &'a str,
+    /// Its unit tests.
+    pub(super) unit: bool,
+    /// Its integration tests.
+    pub(super) integration: bool,
+}
+
+impl<'a> Needed<'a> {
+    /// What these tests need, in the order in which their packages come up.
+    pub(super) fn by(tests: impl IntoIterator<Item = &'a str>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (package, path) in tests.into_iter().filter_map(|test| test.split_once("::")) {
+            let integration = integration(path).is_some();
+            match all.iter_mut().find(|needed| needed.package == package) {
+                Some(needed) => {
+                    needed.unit |= !integration;
+                    needed.integration |= integration;
+                }
+                None => all.push(Self { package, unit: !integration, integration }),
+            }
+        }
+        all
+    }
+
+    /// What to say to cargo. Integration tests may start the package's examples, which cargo builds only when no
+    /// kind of target is named.
+    fn arguments(self, member: &Member, has_examples: bool) -> Vec<&'static str> {
+        let unit = if member.has_lib { "--lib" } else { "--bins" };
+        match (self.unit, self.integration) {
+            (_, true) if has_examples => Vec::new(),
+            (unit_too, true) => {
+                let mut arguments = vec!["--test", INTEGRATION];
+                arguments.extend(unit_too.then_some(unit));
+                arguments
+            }
+            (_, false) => vec![unit],
+        }
+    }
+}
+
+/// The path within the integration binary, when the name says that the test is there.
+fn integration(path: &str) -> Option<&str> {
+    path.strip_prefix(INTEGRATION)?.strip_prefix("::")
+}
+
+/// Builds all test binaries of the workspace. A failed build is an error.
+pub(super) fn build_all(root: &Path, members: &[Member], place: &Place) -> Result<Suite> {
+    let built = cargo_test(root, members, place, &["--workspace", "--tests"])?;
+    built.map_err(|message| anyhow::anyhow!("the tests do not build:\n{message}"))
+}
+
+/// Builds the test binaries of one package; the inner error is what the compiler says.
 pub(super) fn build(
     root: &Path,
     members: &[Member],
     place: &Place,
-    packages: &[&str],
-) -> Result<Suite> {
-    match try_build(root, members, place, packages)? {
-        Ok(suite) => Ok(suite),
-        Err(message) => bail!("the tests do not build:\n{message}"),
-    }
+    needed: Needed<'_>,
+) -> Result<Result<Suite, String>> {
+    let Some(member) = members.iter().find(|member| member.name == needed.package) else {
+        bail!("there is no package `{}`", needed.package);
+    };
+    let has_examples = place.root.join(&member.folder).join("examples").is_dir();
+    let mut arguments = vec!["--package", needed.package];
+    arguments.extend(needed.arguments(member, has_examples));
+    cargo_test(root, members, place, &arguments)
 }
 
-/// Builds like [`build`]; the inner error is what the compiler says.
-pub(super) fn try_build(
+fn cargo_test(
     root: &Path,
     members: &[Member],
     place: &Place,
-    packages: &[&str],
+    arguments: &[&str],
 ) -> Result<Result<Suite, String>> {
     let mut command = process::cargo(root);
-    command.current_dir(&place.root);
-    command.args([
-        "test",
-        "--tests",
-        "--no-run",
-        "--locked",
-        "--profile",
-        "ci",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
-    if packages.is_empty() {
-        command.arg("--workspace");
-    }
-    for package in packages {
-        command.args(["--package", package]);
-    }
+    command.current_dir(&place.root).arg("test").args(arguments);
+    command.args(["--no-run", "--locked", "--profile", "ci"]);
+    command.args(["--message-format", "json-render-diagnostics"]);
     if let Some(target) = &place.target {
-        command.env("CARGO_TARGET_DIR", target);
+        // One small change after the other: here what the profile switches off pays.
+        command.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
     }
     let output = command.stdin(Stdio::null()).output().context("cargo cannot start")?;
     if !output.status.success() {
@@ -140,9 +190,9 @@ fn binaries(messages: &str, members: &[Member], root: &Path) -> Vec<Binary> {
         else {
             continue;
         };
-        // Only test builds: the same message announces plain executables. A target also has a field of that name.
-        let profile = line.split_once("\"profile\":").map_or("", |(_, rest)| rest);
-        if !profile.contains("\"test\":true}") {
+        // Only test builds: the same message announces plain executables, whose target may be tested too.
+        let profile = line.split_once("\"profile\":{").and_then(|(_, rest)| rest.split_once('}'));
+        if !profile.is_some_and(|(profile, _)| profile.contains("\"test\":true")) {
             continue;
         }
         let member = members.iter().find(|member| {
@@ -170,21 +220,32 @@ fn field<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 }
 
 impl Suite {
-    /// The tests that a claim's name means: one, or none when there is no such test.
+    /// The test that a claim's name means, or none when there is no such test.
     pub(super) fn find<'a>(&'a self, name: &'a str) -> Result<Vec<Found<'a>>> {
         let Some((package, path)) = name.split_once("::") else {
             bail!("`{name}` is no test name: write package::path::to::test");
         };
+        let inside = integration(path);
+        let path = inside.unwrap_or(path);
         let mut found = Vec::new();
         for binary in self.binaries.iter().filter(|binary| binary.package == package) {
-            let inside = path.strip_prefix(&binary.name).and_then(|rest| rest.strip_prefix("::"));
-            let known = binary.tests()?;
-            let test = known
-                .iter()
-                .find(|test| **test == path || inside.is_some_and(|inside| **test == inside));
-            found.extend(test.map(|test| Found { binary, test }));
+            if (binary.name == INTEGRATION) == inside.is_some() {
+                let test = binary.tests()?.iter().find(|test| **test == path);
+                found.extend(test.map(|test| Found { binary, test }));
+            }
         }
         Ok(found)
+    }
+
+    /// The same suite with the binaries of another package.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.binaries.extend(other.binaries);
+        self
+    }
+
+    /// A suite without binaries.
+    pub(super) const fn empty() -> Self {
+        Self { binaries: Vec::new() }
     }
 }
 
@@ -213,8 +274,8 @@ fn listed_tests(text: &str) -> Vec<String> {
 }
 
 impl Found<'_> {
-    /// Runs this test alone.
-    pub(super) fn run(&self, target: Option<&Path>) -> Result<Ended> {
+    /// Runs this test alone, for no longer than `limit`.
+    pub(super) fn run(&self, target: Option<&Path>, limit: Duration) -> Result<Ended> {
         let mut command = self.binary.command();
         command.args(["--exact", self.test]);
         if let Some(target) = target {
@@ -230,7 +291,7 @@ impl Found<'_> {
             if let Some(status) = child.try_wait()? {
                 break Some(status);
             }
-            if started.elapsed() > TEST_LIMIT {
+            if started.elapsed() > limit {
                 break None;
             }
             thread::sleep(Duration::from_millis(10));
@@ -291,6 +352,20 @@ mod tests {
         assert_eq!(found[0].path, Path::new("/t/it-1"));
     }
 
+    #[test]
+    fn only_the_binaries_that_tests_name_are_built() {
+        let needed = |tests: &[&'static str]| Needed::by(tests.iter().copied());
+        let unit = needed(&["p-a::a::one"]);
+        assert_eq!(unit, [Needed { package: "p-a", unit: true, integration: false }]);
+        assert_eq!(unit[0].arguments(&member(), true), ["--lib"]);
+        let both = needed(&["p-b::it::a", "p-a::it::a::one", "p-a::two", "p-b::it::b"]);
+        assert_eq!(both[0], Needed { package: "p-b", unit: false, integration: true });
+        assert_eq!(both[1].arguments(&member(), false), ["--test", "it", "--lib"]);
+        assert!(both[1].arguments(&member(), true).is_empty());
+        let program = Member { has_lib: false, ..member() };
+        assert_eq!(unit[0].arguments(&program, false), ["--bins"]);
+    }
+
     fn scripted(tree: &Scratch, body: &str) -> Suite {
         let path = tree.path().join("fake");
         // Another process writes it: were it open for writing here while another test starts a program, that program
@@ -308,12 +383,11 @@ mod tests {
     }
 
     #[test]
-    fn a_name_finds_its_test_with_and_without_the_binary() {
+    fn a_name_finds_its_test_in_the_binary_that_it_names() {
         let tree = Scratch::new("find");
         let suite = scripted(&tree, "printf 'a::one: test\\nb::two: bench\\n'");
-        assert_eq!(suite.find("p-a::a::one").expect("lists").len(), 1);
         assert_eq!(suite.find("p-a::it::a::one").expect("lists").len(), 1);
-        for absent in ["p-a::a", "p-a::b::two", "p-b::a::one", "p-a::other::a::one"] {
+        for absent in ["p-a::a::one", "p-a::it::a", "p-a::it::b::two", "p-b::it::a::one"] {
             assert!(suite.find(absent).expect("lists").is_empty(), "{absent}");
         }
         assert!(suite.find("one").is_err());
@@ -325,8 +399,8 @@ mod tests {
             let tree = Scratch::new(name);
             let body = format!("[ \"$1\" = --list ] && {{ echo 'one: test'; exit 0; }}\n{body}");
             let suite = scripted(&tree, &body);
-            let found = suite.find("p-a::one").expect("lists");
-            found[0].run(None).expect("runs")
+            let found = suite.find("p-a::it::one").expect("lists");
+            found[0].run(None, WHOLE_LIMIT).expect("runs")
         };
         assert_eq!(ended_of("pass", "echo 'test result: ok. 1 passed; 0 failed'"), Ended::Passed);
         assert_eq!(ended_of("fail", "exit 101"), Ended::Failed);
