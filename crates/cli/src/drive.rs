@@ -5,6 +5,7 @@ use std::io::Write as _;
 use portcullis_canon::{Object, Value, sanitize};
 use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::ports::Store;
+use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_engine::{Driven, Driving, HeldRun};
@@ -112,11 +113,12 @@ impl Rest {
 
     async fn last_words(&self, store: &dyn Store) -> Result<LastWords, Failure> {
         let scope = Scope::of_file_owner();
-        let Driven::Ended(_) = self.driven else { return Ok(LastWords::default()) };
         let Some(state) = store.run(&scope, self.run).await? else {
             return Ok(LastWords::default());
         };
-        let mut words = LastWords::default();
+        let asks = |question: &Question| question.kind == QuestionKind::UnknownOutcome;
+        let outcome = state.question.as_ref().is_some_and(asks);
+        let mut words = LastWords { outcome, ..LastWords::default() };
         for (content, kept) in
             [(state.run.result, &mut words.result), (state.run.note, &mut words.note)]
         {
@@ -128,12 +130,18 @@ impl Rest {
     }
 
     /// The commands that go on from here, ready to be typed.
-    fn next(&self, globals: &Globals) -> Vec<String> {
+    fn next(&self, words: &LastWords, globals: &Globals) -> Vec<String> {
         let run = self.run;
         match self.driven {
             Driven::Waiting(question) => vec![
                 command(globals, "inbox"),
-                command(globals, &format!("approve {question}")),
+                command(
+                    globals,
+                    &match words.outcome {
+                        true => format!("answer {question} happened|did-not-happen|run-again"),
+                        false => format!("approve {question}"),
+                    },
+                ),
                 command(globals, &format!("resume {run}")),
             ],
             Driven::Stopped => vec![command(globals, &format!("resume {run}"))],
@@ -146,7 +154,7 @@ impl Rest {
         let clip = |text: &str| sanitize::clip(&sanitize::line(text), MAX_SHOWN);
         lines.extend(words.result.as_deref().map(|text| format!("result  {}", clip(text))));
         lines.extend(words.note.as_deref().map(|text| format!("note    {}", clip(text))));
-        for (index, next) in self.next(globals).iter().enumerate() {
+        for (index, next) in self.next(words, globals).iter().enumerate() {
             let label = if index == 0 { "next" } else { "" };
             lines.push(format!("{label:<8}{next}"));
         }
@@ -177,7 +185,10 @@ impl Rest {
         object.insert("question", question.map_or(Value::Null, |id| Value::from(id.to_string())));
         object.insert("result", text(&words.result));
         object.insert("note", text(&words.note));
-        object.insert("next", self.next(globals).into_iter().map(Value::from).collect::<Vec<_>>());
+        object.insert(
+            "next",
+            self.next(words, globals).into_iter().map(Value::from).collect::<Vec<_>>(),
+        );
         Value::Object(object).to_canonical_string() + "\n"
     }
 }
@@ -186,6 +197,8 @@ impl Rest {
 struct LastWords {
     result: Option<String>,
     note: Option<String>,
+    /// The run waits for a word on what became of a call.
+    outcome: bool,
 }
 
 /// A command that reaches the same database and reviewers.

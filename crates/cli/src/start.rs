@@ -81,6 +81,9 @@ impl Flags {
     }
 }
 
+/// A configuration in the current folder counts only when it is named.
+const HERE: &str = "portcullis.toml";
+
 /// Everything that is open before a run is begun or taken up.
 pub(crate) struct Ready {
     /// The gate's parts.
@@ -110,6 +113,14 @@ pub(crate) fn open(
     }
     if let Some(progress) = &progress {
         gatehouse.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
+        if files.is_none() {
+            progress.say("note: no folder is named (--files), so the agent has no tools");
+        }
+        if globals.config_path.is_none() && Path::new(HERE).exists() {
+            progress.say(
+                "note: ./portcullis.toml is not used, since it is not named: -c portcullis.toml",
+            );
+        }
     }
     Ok(Ready { gatehouse, heads, progress })
 }

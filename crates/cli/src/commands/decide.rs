@@ -15,6 +15,7 @@ use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use crate::args::Globals;
 use crate::assemble;
 use crate::config::Config;
+use crate::drive;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
@@ -75,7 +76,7 @@ pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit
     let written = if globals.json {
         out.json(&wire(&decision, &asked, answered))
     } else {
-        tell(&mut out, &asked, answered)
+        tell(&mut out, globals, &asked, answered)
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(Exit::Done)
@@ -233,19 +234,17 @@ fn seal(text: &str, parts: &Parts) -> Content {
     Content::seal(text.as_bytes().to_vec(), parts.entropy.as_ref())
 }
 
-fn tell(out: &mut Out, asked: &Asked, answered: Answered) -> io::Result<()> {
-    let run = asked.run.id;
+fn tell(out: &mut Out, globals: &Globals, asked: &Asked, answered: Answered) -> io::Result<()> {
+    let resume = drive::command(globals, &format!("resume {}", asked.run.id));
     out.line("")?;
     match answered {
-        Answered::Granted => out.line(&format!("approved; resume with `portcullis resume {run}`")),
+        Answered::Granted => out.line(&format!("approved; resume with `{resume}`")),
         Answered::MoreNeeded { people } => {
             let who = if people == 1 { "1 more person has" } else { "more people have" };
             let count = if people == 1 { String::new() } else { format!("{people} ") };
             out.line(&format!("recorded; {count}{who} to say yes"))
         }
-        Answered::GoesOn => {
-            out.line(&format!("recorded; the run goes on: `portcullis resume {run}`"))
-        }
+        Answered::GoesOn => out.line(&format!("recorded; the run goes on: `{resume}`")),
         Answered::Ended(reason) => {
             let status = reason.status().as_str();
             out.line(&format!("recorded; the run has ended: {status}, {}", reason.as_str()))
