@@ -157,8 +157,14 @@ impl Digest {
     }
 
     fn push_hex(&self, out: &mut String) {
-        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
-        out.extend(digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)));
+        const DIGITS: [char; 16] =
+            ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+        for byte in self.0 {
+            for half in [byte >> 4, byte & 0xF] {
+                // A half byte is one of sixteen.
+                out.push(DIGITS.get(usize::from(half)).copied().unwrap_or('0'));
+            }
+        }
     }
 }
 

@@ -69,6 +69,12 @@ fn begin<'a>(out: &mut String, open: &mut Vec<Open<'a>>, value: &'a Value) {
 /// Appends `text` quoted and escaped.
 pub(crate) fn write_string(out: &mut String, text: &str) {
     out.push('"');
+    write_escaped(out, text);
+    out.push('"');
+}
+
+/// Appends `text` escaped, as it stands between quotes.
+pub(crate) fn write_escaped(out: &mut String, text: &str) {
     let mut rest = text;
     loop {
         let (plain, tail) = rest.split_at_checked(plain_run(rest.as_bytes())).unwrap_or((rest, ""));
@@ -91,5 +97,4 @@ pub(crate) fn write_string(out: &mut String, text: &str) {
         }
         rest = chars.as_str();
     }
-    out.push('"');
 }

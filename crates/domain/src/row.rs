@@ -3,7 +3,7 @@
 //! A store writes these cells and nothing else into the state tables, and `verify` compares them one by
 //! one with a fresh fold. A new field of a struct does not compile until it has a column here.
 
-use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_vec};
+use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_text};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::approval::{Approval, Signature};
@@ -78,8 +78,8 @@ struct Json<T>(T);
 
 impl<T: Serialize + DeserializeOwned> Json<T> {
     fn cell(value: &T) -> Cell {
-        match to_vec(value).map(String::from_utf8) {
-            Ok(Ok(text)) => Cell::Text(text),
+        match to_text(value) {
+            Ok(text) => Cell::Text(text),
             // The structs hold only what their wire forms can write, so this is a bug, and one that reads
             // back as a damaged row instead of as another value.
             _ => Cell::Blob(Vec::new()),

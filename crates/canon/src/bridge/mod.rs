@@ -17,6 +17,7 @@
 mod de;
 mod embed;
 mod ser;
+mod text;
 
 use crate::limits::Limits;
 use crate::parse::{ParseError, parse};
@@ -188,5 +189,17 @@ pub fn from_slice<T: DeserializeOwned>(bytes: &[u8], limits: &Limits) -> Result<
 ///
 /// As [`to_value`].
 pub fn to_vec<T: Serialize + ?Sized>(source: &T) -> Result<Vec<u8>, BridgeError> {
-    Ok(to_value(source)?.to_canonical())
+    Ok(to_text(source)?.into_bytes())
+}
+
+/// The canonical text of what `source` serialises to.
+///
+/// # Errors
+///
+/// As [`to_value`].
+pub fn to_text<T: Serialize + ?Sized>(source: &T) -> Result<String, BridgeError> {
+    let mut out = String::with_capacity(256);
+    let room = Limits::ENVELOPE.max_depth;
+    source.serialize(text::TextSerializer { out: &mut out, room })?;
+    Ok(out)
 }

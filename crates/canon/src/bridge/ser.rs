@@ -299,18 +299,22 @@ impl Entries {
     }
 }
 
+/// A key is whatever serialises to a string or an integer; no container gets any room.
+pub(super) fn key<T: Serialize + ?Sized>(key: &T) -> Result<String, BridgeError> {
+    match key.serialize(ValueSerializer { room: 0 }) {
+        Ok(Value::String(text)) => Ok(text),
+        Ok(Value::Number(number)) if number.is_integer() => Ok(number.to_string()),
+        Ok(_) | Err(BridgeError::TooDeep) => Err(BridgeError::Key),
+        Err(error) => Err(error),
+    }
+}
+
 impl ser::SerializeMap for Entries {
     type Ok = Value;
     type Error = BridgeError;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), BridgeError> {
-        // A key is whatever serialises to a string or an integer; no container gets any room.
-        self.key = Some(match key.serialize(ValueSerializer { room: 0 }) {
-            Ok(Value::String(text)) => text,
-            Ok(Value::Number(number)) if number.is_integer() => number.to_string(),
-            Ok(_) | Err(BridgeError::TooDeep) => return Err(BridgeError::Key),
-            Err(error) => return Err(error),
-        });
+        self.key = Some(self::key(key)?);
         Ok(())
     }
 

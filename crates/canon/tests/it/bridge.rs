@@ -1,7 +1,7 @@
 //! Wire types through the bridge.
 
 use portcullis_canon::{
-    BridgeError, DecodeError, Fault, Limits, Object, Value, from_slice, from_value, parse,
+    BridgeError, DecodeError, Fault, Limits, Object, Value, from_slice, from_value, parse, to_text,
     to_value, to_vec,
 };
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,7 @@ where
     T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug,
 {
     assert_eq!(to_value(value).unwrap().to_canonical_string(), text);
+    assert_eq!(to_text(value).unwrap(), text);
     assert_eq!(&from_value::<T>(&to_value(value).unwrap()).unwrap(), value);
     assert_eq!(&from_slice::<T>(&to_vec(value).unwrap(), &Limits::BARE).unwrap(), value);
 }
@@ -168,20 +169,25 @@ fn what_has_no_json_form() {
             serializer.serialize_bytes(b"x")
         }
     }
-    assert_eq!(to_value(&Bytes), Err(BridgeError::Bytes));
+    refused(&Bytes, &BridgeError::Bytes);
     for float in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        assert_eq!(to_value(&float), Err(BridgeError::NotFinite));
+        refused(&float, &BridgeError::NotFinite);
     }
-    assert_eq!(to_value(&f32::NAN), Err(BridgeError::NotFinite));
-    assert_eq!(to_value(&BTreeMap::from([(vec![1], 1)])), Err(BridgeError::Key));
-    assert_eq!(to_value(&BTreeMap::from([(true, 1)])), Err(BridgeError::Key));
-    assert_eq!(
-        to_value(&BTreeMap::from([(Some('a'), 1)])).unwrap().to_canonical_string(),
-        r#"{"a":1}"#
-    );
+    refused(&f32::NAN, &BridgeError::NotFinite);
+    refused(&BTreeMap::from([(vec![1], 1)]), &BridgeError::Key);
+    refused(&BTreeMap::from([(true, 1)]), &BridgeError::Key);
+    let optional = BTreeMap::from([(Some('a'), 1)]);
+    assert_eq!(to_value(&optional).unwrap().to_canonical_string(), r#"{"a":1}"#);
+    assert_eq!(to_text(&optional).unwrap(), r#"{"a":1}"#);
     // A flattened map may bring a field's own name back in.
     let twice = Flat { id: 1, rest: BTreeMap::from([("id".into(), Value::Null)]) };
-    assert_eq!(to_value(&twice), Err(BridgeError::DuplicateKey));
+    refused(&twice, &BridgeError::DuplicateKey);
+}
+
+/// Neither as a value nor as text.
+fn refused<T: Serialize>(source: &T, error: &BridgeError) {
+    assert_eq!(&to_value(source).unwrap_err(), error);
+    assert_eq!(&to_text(source).unwrap_err(), error);
 }
 
 #[test]

@@ -270,6 +270,9 @@ type Bridge = fn(&Wire) -> Option<Wire>;
 fn our_bridge(wire: &Wire) -> Option<Wire> {
     let value = to_value(wire).ok()?;
     let bytes = to_vec(wire).ok()?;
+    // Two serializers, one canonical form.
+    assert_eq!(bytes, value.to_canonical());
+    assert_eq!(to_vec(&value).ok()?, bytes);
     assert_eq!(parse(&bytes, &Limits::ENVELOPE).unwrap(), value);
     from_value(&value).ok()
 }
