@@ -16,7 +16,7 @@ use portcullis::engine::{Driven, Driving, Gate, Parts, Task, Timing, Tools};
 use portcullis::policy::ClassTable;
 use portcullis::sandbox::identity::LinuxProcesses;
 use portcullis::store::sqlite::open::OpenMode;
-use portcullis::store::sqlite::{Opening, SqliteStore};
+use portcullis::store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 
 /// The name of the database in a run's folder.
@@ -110,7 +110,8 @@ pub(crate) fn completion(request: u64) -> Vec<u8> {
 /// Opens the store in `folder`.
 pub(crate) fn store(folder: &Path) -> Result<Arc<SqliteStore>> {
     let now = SystemClock::new().now();
-    let opening = Opening { now, entropy: &OsEntropy, observers: Vec::new() };
+    let opening =
+        Opening { now, entropy: &OsEntropy, observers: Vec::new(), committing: Committing::Caller };
     Ok(Arc::new(SqliteStore::open(&folder.join(FILE), OpenMode::CreateOrOpen, opening)?))
 }
 

@@ -36,11 +36,13 @@ pub(crate) fn report(place: &Path, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// The child: drives one run, then prints its peak memory in KiB and the bytes it wrote per step.
+/// The child: drives one run, then prints its peak memory in KiB and the bytes it wrote per step. A third argument is
+/// the size of a result, for whoever profiles it.
 pub(crate) fn child(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let length: u64 = arguments.next().context("how many steps?")?.parse()?;
     let place = arguments.next().context("where?")?;
-    steps::run(Path::new(&place), RESULT, length, None)?;
+    let bytes = arguments.next().map_or(Ok(RESULT), |bytes| bytes.parse())?;
+    steps::run(Path::new(&place), bytes, length, None)?;
     let peak_kib = field("/proc/self/status", "VmHWM:")?;
     let written = field("/proc/self/io", "write_bytes:")?;
     println!("{peak_kib} {}", written / length.max(1));

@@ -12,7 +12,7 @@ use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Stor
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_tools::Files;
 
 use crate::agent::{self, AgentChoice, Prepared};
@@ -138,7 +138,12 @@ fn parts(
 }
 
 fn opening(observers: Vec<Arc<dyn Observer>>) -> Opening<'static> {
-    Opening { now: SystemClock::new().now(), entropy: &OsEntropy, observers }
+    Opening {
+        now: SystemClock::new().now(),
+        entropy: &OsEntropy,
+        observers,
+        committing: Committing::Caller,
+    }
 }
 
 /// The people who may answer: the configured reviewers, else the public keys in the key folder.

@@ -8,7 +8,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::time::Timestamp;
 use portcullis_store::memory::MemoryStore;
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::scenario::Scenario;
@@ -34,8 +34,12 @@ fn step(store: &dyn Store, appends: &mut std::vec::IntoIter<Append>, durability:
 
 fn sqlite(folder: &Path) -> SqliteStore {
     let entropy = SeededEntropy::new(1);
-    let opening =
-        Opening { now: Timestamp::from_micros(0), entropy: &entropy, observers: Vec::new() };
+    let opening = Opening {
+        now: Timestamp::from_micros(0),
+        entropy: &entropy,
+        observers: Vec::new(),
+        committing: Committing::OwnThread,
+    };
     SqliteStore::open(&folder.join("p.db"), OpenMode::CreateOrOpen, opening).unwrap()
 }
 

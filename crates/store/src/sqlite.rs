@@ -1,8 +1,8 @@
 //! The SQLite store: its file, its schema, its connections.
 //!
-//! One ordinary thread writes: it takes all appends that wait, gives each a savepoint, and commits them
-//! together. Reads run on connections and threads of their own, each in one transaction, so no caller ever
-//! blocks on the disk. Other processes may write to the same file: the head of the journal is read inside
+//! One writer at a time commits all appends that wait together, each in a savepoint of its own: an ordinary thread,
+//! or, where the host allows it, a caller that finds nobody else ([`Committing`]). Reads run on connections and
+//! threads of their own, each in one transaction. Other processes may write to the same file: the head of the journal is read inside
 //! each write transaction, and what this process remembers is used only when nobody else has written.
 
 mod cache;
@@ -22,6 +22,8 @@ mod sql;
 mod store;
 mod write;
 mod writer;
+mod writing;
 
 pub use ddl::MIGRATIONS;
 pub use store::{Opening, SqliteStore};
+pub use writing::Committing;

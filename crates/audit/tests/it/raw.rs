@@ -7,7 +7,7 @@ use std::time::Duration;
 use portcullis_domain::ports::Ledgers;
 use portcullis_domain::row::Cell;
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 
@@ -27,7 +27,12 @@ impl RawFile {
     /// A new store in this file.
     pub(crate) fn create(path: &Path) -> Self {
         let entropy = Drawn::default();
-        let opening = Opening { now: START, entropy: &entropy, observers: Vec::new() };
+        let opening = Opening {
+            now: START,
+            entropy: &entropy,
+            observers: Vec::new(),
+            committing: Committing::OwnThread,
+        };
         let store = SqliteStore::open(path, OpenMode::CreateOrOpen, opening).unwrap();
         let conn = Connection::open(path).unwrap();
         conn.busy_timeout(Duration::from_secs(5)).unwrap();

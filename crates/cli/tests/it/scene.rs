@@ -18,7 +18,7 @@ use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_engine::{Gate, HeldRun, Parts, Progress, Task, Timing, Tools};
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::{FixedProcesses, ManualClock, SeededEntropy, ThreadSpawn};
 use tempfile::TempDir;
@@ -100,7 +100,12 @@ impl Scene {
         let entropy = SeededEntropy::new(7);
         private(home.path().join("state"));
         let db = home.path().join("state/portcullis.db");
-        let opening = Opening { now: clock.now(), entropy: &entropy, observers: Vec::new() };
+        let opening = Opening {
+            now: clock.now(),
+            entropy: &entropy,
+            observers: Vec::new(),
+            committing: Committing::OwnThread,
+        };
         let store = SqliteStore::open(&db, OpenMode::CreateOrOpen, opening).unwrap();
         let policy = ClassTable::default()
             .with(EffectClass::RemoteMutation, Outcome::ask("operator", people).unwrap());

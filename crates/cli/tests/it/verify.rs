@@ -7,7 +7,7 @@ use portcullis_audit::keys::SigningKey;
 use portcullis_canon::Value;
 use portcullis_domain::ports::{Clock as _, Ledgers as _};
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::ports::SeededEntropy;
 
 use crate::scene::{Scene, text_at};
@@ -127,6 +127,11 @@ fn a_head_is_kept_on_demand_when_the_record_is_intact() {
 
 fn reader(scene: &Scene) -> SqliteStore {
     let entropy = SeededEntropy::new(1);
-    let opening = Opening { now: scene.clock.now(), entropy: &entropy, observers: Vec::new() };
+    let opening = Opening {
+        now: scene.clock.now(),
+        entropy: &entropy,
+        observers: Vec::new(),
+        committing: Committing::OwnThread,
+    };
     SqliteStore::open(&scene.db(), OpenMode::ReadOnly, opening).unwrap()
 }

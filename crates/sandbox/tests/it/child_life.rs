@@ -6,6 +6,15 @@ use std::time::Duration;
 
 use crate::agents::{Field, alive, ends, example, lines, start};
 
+/// What the program says when it is started without the re-exec; it must have ended well.
+#[track_caller]
+fn unheld(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {} {errors}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn only_the_named_environment_arrives() {
     let f = Field::new();
@@ -13,8 +22,8 @@ fn only_the_named_environment_arrives() {
     assert_eq!(lines(&spec), ["env ok"]);
     spec.env = vec![("ONE".into(), "1".into()), ("TWO".into(), "a b".into())];
     assert_eq!(lines(&spec), ["env ok ONE=1 TWO=a b"]);
-    let control = Command::new(&f.probe).arg("env").output().unwrap();
-    assert!(control.stdout.len() > 20, "control: this process has an environment");
+    let control = unheld(Command::new(&f.probe).arg("env"));
+    assert!(control.len() > 20, "control: this process has an environment");
 }
 
 #[test]
@@ -32,8 +41,8 @@ fn the_child_has_its_own_session_folder_mask_and_no_way_up() {
     assert_eq!(lines(&spec), expected);
     spec.confined = false;
     assert_eq!(lines(&spec), expected);
-    let control = Command::new(&f.probe).args(["leads", "nnp"]).output().unwrap();
-    assert_eq!(String::from_utf8(control.stdout).unwrap(), "leads ok false\nnnp ok false\n");
+    let control = unheld(Command::new(&f.probe).args(["leads", "nnp"]));
+    assert_eq!(control, "leads ok false\nnnp ok false\n");
 }
 
 #[test]
@@ -42,8 +51,8 @@ fn no_descriptor_but_the_three_arrives() {
     // One that every child inherits, since it lacks the flag that closes it.
     let key = std::fs::File::open(&f.key).unwrap();
     let leak = rustix::io::dup(&key).unwrap();
-    let control = Command::new(&f.probe).arg("fds").stdin(Stdio::null()).output().unwrap();
-    assert_ne!(String::from_utf8(control.stdout).unwrap(), "fds ok 3\n", "control: it does leak");
+    let control = unheld(Command::new(&f.probe).arg("fds"));
+    assert_ne!(control, "fds ok 3\n", "control: it does leak");
     let mut spec = f.spec(&["fds"]);
     assert_eq!(lines(&spec), ["fds ok 3"]);
     spec.confined = false;

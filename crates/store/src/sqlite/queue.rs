@@ -1,4 +1,6 @@
 //! A bounded queue from async callers to ordinary threads: callers wait without blocking, threads block.
+//!
+//! It is bounded in items and in their weight, so that a few large ones cannot exhaust the memory.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,21 +13,25 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     most: usize,
+    most_weight: usize,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    waiting: VecDeque<T>,
+    waiting: VecDeque<(usize, T)>,
+    /// The weight of what waits.
+    weight: usize,
     /// Callers that found no room.
     wakers: Vec<Waker>,
     closed: bool,
 }
 
 impl<T> Queue<T> {
-    /// A queue with room for this many.
-    pub(super) fn new(most: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), wakers: Vec::new(), closed: false };
-        Self { state: Mutex::new(state), filled: Condvar::new(), most }
+    /// A queue with room for this many items of this weight together. One that is heavier waits alone.
+    pub(super) fn new(most: usize, most_weight: usize) -> Self {
+        let state =
+            State { waiting: VecDeque::new(), weight: 0, wakers: Vec::new(), closed: false };
+        Self { state: Mutex::new(state), filled: Condvar::new(), most, most_weight }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -33,12 +39,18 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn has_room(&self, state: &State<T>, weight: usize) -> bool {
+        state.waiting.is_empty()
+            || (state.waiting.len() < self.most
+                && state.weight.saturating_add(weight) <= self.most_weight)
+    }
+
     /// Waits for room and adds; gives the item back when the queue is closed.
-    pub(super) async fn push(&self, item: T) -> Result<(), T> {
+    pub(super) async fn push(&self, item: T, weight: usize) -> Result<(), T> {
         let mut item = Some(item);
         poll_fn(|task| {
             let mut state = self.lock();
-            if !state.closed && state.waiting.len() >= self.most {
+            if !state.closed && !self.has_room(&state, weight) {
                 state.wakers.push(task.waker().clone());
                 return Poll::Pending;
             }
@@ -46,29 +58,48 @@ impl<T> Queue<T> {
             if state.closed {
                 return Poll::Ready(Err(item));
             }
-            state.waiting.push_back(item);
+            state.weight = state.weight.saturating_add(weight);
+            state.waiting.push_back((weight, item));
             self.filled.notify_one();
             Poll::Ready(Ok(()))
         })
         .await
     }
 
-    /// Waits for at least one item and takes up to `most`; `None` when the queue is closed and empty.
-    pub(super) fn take(&self, most: usize) -> Option<Vec<T>> {
+    /// Waits for at least one item; false when the queue is closed and empty.
+    pub(super) fn wait(&self) -> bool {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if state.closed {
-                return None;
+                return false;
             }
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        true
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// Whether nothing waits and something may still come.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.waiting.is_empty() && !state.closed
+    }
+
+    /// Takes up to `most` of what waits.
+    pub(super) fn take(&self, most: usize) -> Vec<T> {
+        let mut state = self.lock();
         let count = state.waiting.len().min(most);
-        let taken = state.waiting.drain(..count).collect();
+        let (weights, taken): (Vec<usize>, Vec<T>) = state.waiting.drain(..count).unzip();
+        state.weight = weights.into_iter().fold(state.weight, usize::saturating_sub);
         // All of them: one whose future is gone would otherwise swallow the place of another.
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Some(taken)
+        taken
     }
 
     /// Refuses what comes later. What waits is still taken.
@@ -85,7 +116,10 @@ impl<T> Queue<T> {
     /// Refuses what comes later and gives up what waits.
     pub(super) fn abandon(&self) {
         self.close();
-        let waiting = std::mem::take(&mut self.lock().waiting);
+        let mut state = self.lock();
+        let waiting = std::mem::take(&mut state.waiting);
+        state.weight = 0;
+        drop(state);
         drop(waiting);
     }
 }
@@ -102,35 +136,62 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_or_reordered_through_a_narrow_queue() {
-        let queue = Arc::new(Queue::new(2));
+        let queue = Arc::new(Queue::new(2, usize::MAX));
         let writer = Arc::clone(&queue);
         let thread = std::thread::spawn(move || {
             for item in 0..1000 {
-                block_on(writer.push(item)).unwrap();
+                block_on(writer.push(item, 1)).unwrap();
             }
             writer.close();
         });
         let mut seen = Vec::new();
-        while let Some(items) = queue.take(3) {
+        while queue.wait() {
+            let items = queue.take(3);
             assert!(items.len() <= 2);
             seen.extend(items);
         }
         thread.join().unwrap();
         assert_eq!(seen, (0..1000).collect::<Vec<_>>());
-        assert_eq!(block_on(queue.push(7)), Err(7));
+        assert_eq!(block_on(queue.push(7, 1)), Err(7));
     }
 
     #[test]
     fn closing_wakes_who_waits_for_room() {
-        let queue = Arc::new(Queue::new(1));
-        block_on(queue.push(1)).unwrap();
+        let queue = Arc::new(Queue::new(1, usize::MAX));
+        block_on(queue.push(1, 1)).unwrap();
         let waiting = Arc::clone(&queue);
-        let thread = std::thread::spawn(move || block_on(waiting.push(2)));
+        let thread = std::thread::spawn(move || block_on(waiting.push(2, 1)));
         while queue.lock().wakers.is_empty() {
             std::thread::yield_now();
         }
         queue.abandon();
         assert_eq!(thread.join().unwrap(), Err(2));
-        assert_eq!(queue.take(1), None);
+        assert!(!queue.wait());
+        assert!(queue.take(1).is_empty());
+    }
+
+    #[test]
+    fn weight_is_bounded_and_what_is_too_heavy_waits_alone() {
+        let queue = Arc::new(Queue::new(8, 10));
+        block_on(queue.push('a', 20)).unwrap();
+        let waiting = Arc::clone(&queue);
+        let thread = std::thread::spawn(move || {
+            block_on(waiting.push('b', 6)).unwrap();
+            block_on(waiting.push('c', 5)).unwrap();
+        });
+        // Each is let in only when what waits has gone.
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            assert!(queue.wait());
+            let taken = queue.take(8);
+            assert_eq!(taken.len(), 1);
+            seen.extend(taken);
+        }
+        thread.join().unwrap();
+        assert_eq!(seen, ['a', 'b', 'c']);
+        // Light ones wait together.
+        block_on(queue.push('d', 5)).unwrap();
+        block_on(queue.push('e', 5)).unwrap();
+        assert_eq!(queue.take(8), ['d', 'e']);
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Readers {
 impl Readers {
     /// Starts one thread for each connection.
     pub(super) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::new(WAITING));
+        let queue = Arc::new(Queue::new(WAITING, WAITING));
         let mut readers = Self { queue: Arc::clone(&queue), threads: Vec::new() };
         for conn in connections {
             let queue = Arc::clone(&queue);
@@ -50,14 +50,15 @@ impl Readers {
             // A caller that is gone does not want its answer.
             drop(reply.send(conn.and_then(read)));
         });
-        self.queue.push(job).await.map_err(|_| StoreError::Closed)?;
+        self.queue.push(job, 1).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
     }
 }
 
 fn serve(conn: &Connection, queue: &Queue<Read>) {
     conn.set_prepared_statement_cache_capacity(64);
-    while let Some(reads) = queue.take(1) {
+    while queue.wait() {
+        let reads = queue.take(1);
         for read in reads {
             // A read that panics answers nobody; the transaction ends while unwinding.
             let ran = catch_unwind(AssertUnwindSafe(|| in_transaction(conn, read)));

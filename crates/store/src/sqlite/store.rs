@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
-use futures_channel::oneshot;
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
 use portcullis_domain::content::Content;
@@ -28,16 +26,13 @@ use super::ddl::MIGRATIONS;
 use super::error::OpenError;
 use super::ledger::SqliteLedger;
 use super::open::{OpenMode, Opened, open};
-use super::queue::Queue;
 use super::readers::{READERS, Readers};
 use super::write::{Memory, write_event, write_identity};
-use super::writer::{self, Job, Renewal, Writer};
+use super::writer::{self, Renewal, Writer};
+use super::writing::{Committing, Writing};
 use super::{fault, lookup, read};
 use crate::admit::{self, Chain};
 use crate::memory::erasure;
-
-/// How many appends may wait for the writer.
-const WAITING: usize = 1024;
 
 /// What opening a store needs from the world.
 pub struct Opening<'a> {
@@ -45,8 +40,10 @@ pub struct Opening<'a> {
     pub now: Timestamp,
     /// Draws the ids of a new installation.
     pub entropy: &'a dyn Entropy,
-    /// Who sees events after their commit, in order, on the writer's thread.
+    /// Who sees events after their commit, in order, on the thread that commits.
     pub observers: Vec<Arc<dyn Observer>>,
+    /// Which thread commits.
+    pub committing: Committing,
 }
 
 impl std::fmt::Debug for Opening<'_> {
@@ -57,14 +54,14 @@ impl std::fmt::Debug for Opening<'_> {
 
 /// A store in one SQLite file.
 ///
-/// Appends are committed by one thread and survive the future that asked for them: dropping it loses the
-/// answer and not the record. Dropping the store commits what waits and waits for its threads.
+/// An append survives the future that asked for it from its first poll on: dropping it loses the answer and not
+/// the record. Dropping the store commits what waits and waits for its threads.
 ///
 /// ```
 /// use portcullis_domain::ports::{Entropy, Ledgers};
 /// use portcullis_domain::time::Timestamp;
 /// use portcullis_store::sqlite::open::OpenMode;
-/// use portcullis_store::sqlite::{Opening, SqliteStore};
+/// use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 /// # struct Fixed;
 /// # impl Entropy for Fixed {
 /// #     fn fill(&self, bytes: &mut [u8]) {
@@ -74,7 +71,8 @@ impl std::fmt::Debug for Opening<'_> {
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("portcullis.db");
-/// let opening = Opening { now: Timestamp::from_micros(0), entropy: &Fixed, observers: vec![] };
+/// let opening = Opening { now: Timestamp::from_micros(0), entropy: &Fixed, observers: vec![],
+///     committing: Committing::OwnThread };
 /// let store = SqliteStore::open(&path, OpenMode::CreateOrOpen, opening)?;
 /// assert_eq!(store.begin()?.count("events")?, 1); // journal.opened
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -86,23 +84,6 @@ pub struct SqliteStore {
     // Dropped in this order: the connection that closes last is a writer's, which folds the log into the file.
     readers: Readers,
     writing: Option<Writing>,
-}
-
-/// The writer's thread. Dropping it commits what waits.
-struct Writing {
-    queue: Arc<Queue<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        self.queue.close();
-        // The last handle may be dropped by an observer, on the writer's own thread.
-        let thread = self.thread.take().filter(|t| t.thread().id() != thread::current().id());
-        if let Some(thread) = thread {
-            let _reported_already = thread.join();
-        }
-    }
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -152,7 +133,7 @@ impl SqliteStore {
                     #[cfg(test)]
                     plans: Arc::default(),
                 };
-                Some(start(writer).map_err(system)?)
+                Some(Writing::start(writer, opening.committing).map_err(system)?)
             }
         };
         Ok(Self { path, instance, journal, writing, readers })
@@ -170,19 +151,13 @@ impl SqliteStore {
         self.journal
     }
 
-    fn queue(&self) -> Result<&Queue<Job>, StoreError> {
-        match &self.writing {
-            Some(writing) => Ok(&writing.queue),
-            None => Err(StoreError::Io("opened for reading only".to_owned())),
-        }
+    fn writing(&self) -> Result<&Writing, StoreError> {
+        let reading_only = || StoreError::Io("opened for reading only".to_owned());
+        self.writing.as_ref().ok_or_else(reading_only)
     }
 
     async fn submit(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let job = Job::Append { tenant: scope.tenant().clone(), append, reply };
-        self.queue()?.push(job).await.map_err(|_| StoreError::Closed)?;
-        // Without an answer the job was given up before it was begun.
-        answer.await.unwrap_or(Err(StoreError::Closed))
+        self.writing()?.append(scope.tenant().clone(), append).await
     }
 
     fn read<'a, T: Send + 'static>(
@@ -193,15 +168,6 @@ impl SqliteStore {
         let tenant = scope.tenant().clone();
         Box::pin(self.readers.run(move |conn| read(conn, &tenant)))
     }
-}
-
-fn start(writer: Writer) -> std::io::Result<Writing> {
-    let queue = Arc::new(Queue::new(WAITING));
-    let served = Arc::clone(&queue);
-    let thread = thread::Builder::new()
-        .name("portcullis-write".to_owned())
-        .spawn(move || writer.serve(&served))?;
-    Ok(Writing { queue, thread: Some(thread) })
 }
 
 /// The installation's ids; a writer draws them when there are none.
@@ -258,11 +224,8 @@ impl Store for SqliteStore {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let (reply, answer) = oneshot::channel();
             let renewal = Renewal { run, epoch, now, until };
-            let job = Job::Renew { tenant: scope.tenant().clone(), renewal, reply };
-            self.queue()?.push(job).await.map_err(|_| StoreError::Closed)?;
-            answer.await.unwrap_or(Err(StoreError::Closed))
+            self.writing()?.renew(scope.tenant().clone(), renewal).await
         })
     }
 

@@ -1,4 +1,4 @@
-//! The writer: one ordinary thread that commits all that waits in one transaction.
+//! The writer: what commits a batch of tasks in one transaction. Where it runs is decided in [`super::writing`].
 //!
 //! A job that asks for [`Durability::Synced`] makes its whole batch synced. A batch of jobs that are only to be
 //! written commits with `synchronous = NORMAL`: SQLite then appends its frames to the write-ahead log without a
@@ -12,11 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_channel::oneshot;
 use portcullis_domain::event::Event;
 use portcullis_domain::id::{InstanceId, JournalId, RunId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{Append, Committed, Durability, Observer, StoreError};
+use portcullis_domain::ports::{Append, Durability, Observer, StoreError};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::Tip;
 use portcullis_domain::time::Timestamp;
@@ -27,26 +26,16 @@ use super::fault::{is_full, refusal};
 use super::lookup;
 use super::migrate::{WriterError, check_writer};
 use super::open::{OpenMode, open};
-use super::queue::Queue;
 use super::write::{Desk, Memory, write, write_term};
 use crate::admit::{Base as _, Chain, admit};
 use crate::memory::renewed;
 use crate::observe;
-
-/// The most jobs of one transaction.
-const BATCH: usize = 64;
 
 /// `synchronous` without a sync of each commit, as SQLite numbers it.
 const NORMAL: i64 = 1;
 
 /// The same, with a sync of each commit.
 const FULL: i64 = 2;
-
-/// A job and where its answer goes.
-pub(super) enum Job {
-    Append { tenant: Tenant, append: Append, reply: oneshot::Sender<Result<Committed, StoreError>> },
-    Renew { tenant: Tenant, renewal: Renewal, reply: oneshot::Sender<Result<(), StoreError>> },
-}
 
 /// A lease that is to be prolonged.
 #[derive(Clone, Copy, Debug)]
@@ -57,28 +46,20 @@ pub(super) struct Renewal {
     pub(super) until: Timestamp,
 }
 
-/// The same, while it is served. Appends are taken out to be judged.
-enum Reply {
-    Append(oneshot::Sender<Result<Committed, StoreError>>),
-    Renew(oneshot::Sender<Result<(), StoreError>>),
-}
-
-impl Reply {
-    /// `durability` is how the batch was committed, whatever the job asked for.
-    fn send(self, answer: Result<Vec<Event>, StoreError>, durability: Durability) {
-        // A caller that is gone does not want its answer.
-        match self {
-            Self::Append(reply) => {
-                drop(reply.send(answer.map(|events| Committed { events, durability })));
-            }
-            Self::Renew(reply) => drop(reply.send(answer.map(drop))),
-        }
-    }
-}
-
-enum Task {
+/// What the writer is asked to do.
+pub(super) enum Task {
     Append(Tenant, Append),
     Renew(Tenant, Renewal),
+}
+
+/// The answers to a batch, in its order.
+pub(super) struct Served {
+    /// The events that each task stored; none for a renewal.
+    pub(super) answers: Vec<Result<Vec<Event>, StoreError>>,
+    /// How the batch was committed, whatever a task asked for.
+    pub(super) durability: Durability,
+    /// False when nothing more can be written.
+    pub(super) goes_on: bool,
 }
 
 /// Why a whole batch was not stored.
@@ -113,33 +94,17 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Serves the queue until it is closed and empty.
-    pub(super) fn serve(mut self, queue: &Queue<Job>) {
-        while let Some(jobs) = queue.take(BATCH) {
-            if !self.batch(jobs) {
-                queue.abandon();
-                return;
-            }
-        }
-    }
-
-    /// Serves one batch and answers each job; false when nothing more can be written.
-    fn batch(&mut self, jobs: Vec<Job>) -> bool {
-        let (replies, tasks): (Vec<Reply>, Vec<Task>) = jobs.into_iter().map(split).unzip();
+    /// Serves one batch. The observers have seen what was committed when it returns.
+    pub(super) fn batch(&mut self, tasks: Vec<Task>) -> Served {
+        let count = tasks.len();
         let committing = std::cell::Cell::new(false);
         let served = catch_unwind(AssertUnwindSafe(|| self.transact(tasks, &committing)));
         let (failure, goes_on) = match served {
             Ok(Ok(answers)) => {
-                let committed: Vec<&[Event]> =
-                    answers.iter().filter_map(|answer| answer.as_deref().ok()).collect();
-                for events in committed.into_iter().filter(|events| !events.is_empty()) {
+                for events in answers.iter().flatten().filter(|events| !events.is_empty()) {
                     observe::tell(&self.observers, events);
                 }
-                let durability = self.durability();
-                for (reply, answer) in replies.into_iter().zip(answers) {
-                    reply.send(answer, durability);
-                }
-                return true;
+                return Served { answers, durability: self.durability(), goes_on: true };
             }
             Ok(Err(Failed::Refused(error))) => (error, true),
             Ok(Err(Failed::Commit(error))) => self.in_doubt(&error),
@@ -149,10 +114,8 @@ impl Writer {
         };
         self.memory.clear();
         self.last = None;
-        for reply in replies {
-            reply.send(Err(failure.clone()), Durability::Written);
-        }
-        goes_on
+        let answers = (0..count).map(|_| Err(failure.clone())).collect();
+        Served { answers, durability: Durability::Written, goes_on }
     }
 
     /// Runs the tasks in one transaction.
@@ -252,17 +215,6 @@ pub(super) fn prepare(conn: &Connection) {
     conn.set_prepared_statement_cache_capacity(128);
 }
 
-fn split(job: Job) -> (Reply, Task) {
-    match job {
-        Job::Append { tenant, append, reply } => {
-            (Reply::Append(reply), Task::Append(tenant, append))
-        }
-        Job::Renew { tenant, renewal, reply } => {
-            (Reply::Renew(reply), Task::Renew(tenant, renewal))
-        }
-    }
-}
-
 /// Whether this program may still write.
 fn check(tx: &Transaction<'_>) -> Result<(), StoreError> {
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.version);
@@ -294,6 +246,17 @@ fn in_savepoint<T>(
 }
 
 impl Task {
+    /// About how many bytes it holds.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Append(_, append) => {
+                let contents = append.contents.iter().map(|content| content.bytes().len());
+                contents.chain(append.specs.iter().map(Vec::len)).fold(0, usize::saturating_add)
+            }
+            Self::Renew(..) => 0,
+        }
+    }
+
     const fn is_synced(&self) -> bool {
         match self {
             Self::Append(_, append) => matches!(append.durability, Durability::Synced),
@@ -330,4 +293,4 @@ impl Task {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -11,7 +11,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 use portcullis_domain::time::Timestamp;
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::scenario::Scenario;
@@ -25,7 +25,12 @@ fn scope() -> Scope {
 
 fn open_reader(path: &std::path::Path) -> SqliteStore {
     let now = Timestamp::from_micros(0);
-    let opening = Opening { now, entropy: &SeededEntropy::new(9), observers: Vec::new() };
+    let opening = Opening {
+        now,
+        entropy: &SeededEntropy::new(9),
+        observers: Vec::new(),
+        committing: Committing::OwnThread,
+    };
     SqliteStore::open(path, OpenMode::ReadOnly, opening).unwrap()
 }
 

@@ -7,7 +7,7 @@ use portcullis_domain::ports::Observer;
 use portcullis_domain::row::Cell;
 use portcullis_domain::time::Timestamp;
 use portcullis_store::sqlite::open::OpenMode;
-use portcullis_store::sqlite::{Opening, SqliteStore};
+use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::store_contract::{Backend, Subject};
 use rusqlite::types::Value;
@@ -27,7 +27,12 @@ pub fn open_at(
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<SqliteStore, portcullis_store::sqlite::error::OpenError> {
     let now = Timestamp::from_micros(0);
-    let opening = Opening { now, entropy: &SeededEntropy::new(1), observers };
+    let opening = Opening {
+        now,
+        entropy: &SeededEntropy::new(1),
+        observers,
+        committing: Committing::OwnThread,
+    };
     SqliteStore::open(path, OpenMode::CreateOrOpen, opening)
 }
 

@@ -23,7 +23,7 @@ use portcullis::engine::{
 };
 use portcullis::sandbox::identity::LinuxProcesses;
 use portcullis::store::sqlite::open::OpenMode;
-use portcullis::store::sqlite::{Opening, SqliteStore};
+use portcullis::store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_testkit::crash::{Act, CrashStore, Moment, Phase};
 use portcullis_testkit::permit::permit_in_run;
@@ -235,7 +235,12 @@ impl Cast {
     fn new(story: &'static Story, aim: Option<Aim>, place: Place) -> Self {
         let stage = Arc::new(Stage::new(&place, aim));
         let clock = SystemClock::new();
-        let opening = Opening { now: clock.now(), entropy: &OsEntropy, observers: Vec::new() };
+        let opening = Opening {
+            now: clock.now(),
+            entropy: &OsEntropy,
+            observers: Vec::new(),
+            committing: Committing::Caller,
+        };
         let store = SqliteStore::open(&place.db(), OpenMode::CreateOrOpen, opening).unwrap();
         let told = Arc::clone(&stage);
         let store = CrashStore::new(Arc::new(store), end).witnessed(move |sight| {

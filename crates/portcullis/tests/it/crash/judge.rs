@@ -15,7 +15,7 @@ use portcullis::domain::scope::Scope;
 use portcullis::domain::step::{Step, StepStatus};
 use portcullis::store::sqlite::error::OpenError;
 use portcullis::store::sqlite::open::OpenMode;
-use portcullis::store::sqlite::{Opening, SqliteStore};
+use portcullis::store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_testkit::block_on;
 
@@ -105,8 +105,12 @@ pub fn judge(story: &Story, place: &Place) -> Judged {
     if !place.db().exists() {
         return unbegun(story, place, 0);
     }
-    let opening =
-        Opening { now: SystemClock::new().now(), entropy: &OsEntropy, observers: Vec::new() };
+    let opening = Opening {
+        now: SystemClock::new().now(),
+        entropy: &OsEntropy,
+        observers: Vec::new(),
+        committing: Committing::Caller,
+    };
     let store = match SqliteStore::open(&place.db(), OpenMode::ReadOnly, opening) {
         Ok(store) => store,
         // Killed while it was made, before it held an event: only a writer can finish that, and the next process

@@ -13,13 +13,13 @@ use super::*;
 use crate::admit::open_journal;
 use crate::sqlite::write::{write_event, write_identity};
 
-struct Bench {
-    folder: TempDir,
-    writer: Writer,
-    plans: Arc<Mutex<Vec<Plan>>>,
+pub(in crate::sqlite) struct Bench {
+    pub(in crate::sqlite) folder: TempDir,
+    pub(in crate::sqlite) writer: Writer,
+    pub(in crate::sqlite) plans: Arc<Mutex<Vec<Plan>>>,
 }
 
-fn bench() -> Bench {
+pub(in crate::sqlite) fn bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.db");
     let conn = open(&path, OpenMode::CreateOrOpen, MIGRATIONS, 0).unwrap().conn;
@@ -45,33 +45,25 @@ fn bench() -> Bench {
     Bench { folder, writer, plans }
 }
 
-type Answer = oneshot::Receiver<Result<Committed, StoreError>>;
-
-fn job(append: Append) -> (Job, Answer) {
-    let (reply, answer) = oneshot::channel();
-    (Job::Append { tenant: Tenant::local(), append, reply }, answer)
-}
-
 impl Bench {
     /// Serves appends as one batch.
-    fn answers(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<Committed, StoreError>>) {
-        let (jobs, answers): (Vec<_>, Vec<_>) = appends.into_iter().map(job).unzip();
-        let goes_on = self.writer.batch(jobs);
-        let answers = answers.into_iter().map(|mut answer| answer.try_recv().unwrap().unwrap());
-        (goes_on, answers.collect())
+    fn answers(&mut self, appends: Vec<Append>) -> Served {
+        let tasks = appends.into_iter().map(|append| Task::Append(Tenant::local(), append));
+        self.writer.batch(tasks.collect())
     }
 
     /// The same, with where each append ends in the journal.
     fn serve(&mut self, appends: Vec<Append>) -> (bool, Vec<Result<u64, StoreError>>) {
-        let (goes_on, answers) = self.answers(appends);
-        let last = |committed: Committed| committed.events.last().unwrap().link.journal_seq;
-        (goes_on, answers.into_iter().map(|answer| answer.map(last)).collect())
+        let served = self.answers(appends);
+        let last = |events: Vec<Event>| events.last().unwrap().link.journal_seq;
+        (served.goes_on, served.answers.into_iter().map(|answer| answer.map(last)).collect())
     }
 
-    /// The same, with how each append was made durable.
-    fn durabilities(&mut self, appends: Vec<Append>) -> Vec<Durability> {
-        let (_, answers) = self.answers(appends);
-        answers.into_iter().map(|answer| answer.unwrap().durability).collect()
+    /// How a batch was made durable, all of which was stored.
+    fn durability(&mut self, appends: Vec<Append>) -> Durability {
+        let served = self.answers(appends);
+        assert!(served.answers.iter().all(Result::is_ok));
+        served.durability
     }
 
     /// Events in the file, as another connection sees them.
@@ -168,21 +160,24 @@ fn an_answer_says_how_the_batch_was_committed() {
     use Durability::{Synced, Written};
     let mut bench = bench();
     let (mut one, mut two) = (bench.run(1), bench.run(2));
-    assert_eq!(bench.durabilities(vec![one.begin(), two.begin()]), [Synced, Synced]);
+    assert_eq!(bench.durability(vec![one.begin(), two.begin()]), Synced);
     one.step_opened();
-    assert_eq!(bench.durabilities(vec![one.driver(Written)]), [Written]);
+    assert_eq!(bench.durability(vec![one.driver(Written)]), Written);
     // One that asks for less is synced with the batch.
     one.proposed(b"{}");
     two.step_opened();
     let batch = vec![one.driver(Written), two.driver(Synced)];
-    assert_eq!(bench.durabilities(batch), [Synced, Synced]);
+    assert_eq!(bench.durability(batch), Synced);
     // Where the level cannot be set, nothing is promised.
     one.lease_released();
-    assert_eq!(bench.durabilities(vec![one.driver(Written)]), [Written]);
+    assert_eq!(bench.durability(vec![one.driver(Written)]), Written);
     bench.writer.conn.execute_batch("BEGIN").unwrap();
     two.proposed(b"{}");
-    let (goes_on, answers) = bench.answers(vec![two.driver(Synced)]);
-    assert!(goes_on && answers[0].is_err(), "the level cannot be set inside a transaction");
+    let served = bench.answers(vec![two.driver(Synced)]);
+    assert!(
+        served.goes_on && served.answers[0].is_err(),
+        "the level cannot be set inside a transaction"
+    );
     bench.writer.conn.execute_batch("ROLLBACK").unwrap();
 }
 
@@ -204,21 +199,14 @@ fn a_failed_commit_is_in_doubt_and_the_next_one_sees_what_is_there() {
 
 #[test]
 fn a_panic_rolls_back_and_closes() {
-    let bench = bench();
+    let mut bench = bench();
     let begin = bench.run(1).begin();
     bench.plans.lock().unwrap().push(Plan::PanicBeforeCommit);
-    let queue = Queue::new(4);
-    let (first, mut answer) = job(begin.clone());
-    portcullis_testkit::block_on(queue.push(first)).ok().unwrap();
-    let Bench { folder, writer, plans } = bench;
-    writer.serve(&queue);
-    assert!(plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty());
-    assert_eq!(answer.try_recv().unwrap().unwrap().unwrap_err(), StoreError::Closed);
-    let (later, _) = job(begin);
-    assert!(portcullis_testkit::block_on(queue.push(later)).is_err());
-    let conn = Connection::open(folder.path().join("p.db")).unwrap();
-    let events: i64 = conn.query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
-    assert_eq!(events, 1);
+    let (goes_on, answers) = bench.serve(vec![begin]);
+    assert!(!goes_on);
+    assert_eq!(answers, [Err(StoreError::Closed)]);
+    assert!(bench.plans.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_empty());
+    assert_eq!(bench.events(), 1);
 }
 
 #[test]
@@ -241,9 +229,8 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
         synced: true,
         plans: Arc::default(),
     };
-    let (stolen, mut answer) = job(stale.clone());
-    assert!(other.batch(vec![stolen]));
-    assert!(answer.try_recv().unwrap().unwrap().is_ok());
+    let stolen = other.batch(vec![Task::Append(Tenant::local(), stale.clone())]);
+    assert!(stolen.goes_on && stolen.answers[0].is_ok());
     assert_eq!(bench.serve(vec![stale]).1, [Err(StoreError::Stale)]);
     run.proposed(b"{}");
     assert_eq!(bench.serve(vec![run.driver(Durability::Synced)]).1, [Ok(6)]);
@@ -285,13 +272,12 @@ fn a_renewal_is_served_between_appends() {
     let mut run = bench.run(1);
     let begin = run.begin();
     let until = run.at.after(std::time::Duration::from_secs(90));
-    let (reply, mut renewed) = oneshot::channel();
     let renewal = Renewal { run: run.run, epoch: Epoch(1), now: run.at, until };
-    let renew = Job::Renew { tenant: Tenant::local(), renewal, reply };
-    let (append, mut appended) = job(begin);
-    assert!(bench.writer.batch(vec![append, renew]));
-    assert!(appended.try_recv().unwrap().unwrap().is_ok());
-    assert_eq!(renewed.try_recv().unwrap(), Some(Ok(())));
+    let renew = Task::Renew(Tenant::local(), renewal);
+    let served = bench.writer.batch(vec![Task::Append(Tenant::local(), begin), renew]);
+    assert!(served.goes_on);
+    assert_eq!(served.answers[0].as_ref().unwrap().len(), 3);
+    assert_eq!(served.answers[1], Ok(Vec::new()));
     let term = lookup::lease(&bench.writer.conn, run.run).unwrap();
     assert_eq!(term, Some(LeaseTerm { epoch: Epoch(1), until }));
 }
