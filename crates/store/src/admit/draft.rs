@@ -104,6 +104,9 @@ impl<'a> Draft<'a> {
         brought: Vec<Content>,
         offered: Vec<Vec<u8>>,
     ) -> Result<Admitted, StoreError> {
+        if self.state.as_ref().is_some_and(|state| state.row.complete().is_err()) {
+            return Err(StoreError::NotAdmitted);
+        }
         self.out.contents = contents(self.base, self.tenant, &self.named, brought)?;
         let frozen: &[_] = match &self.state {
             Some(Changed { row, new: false }) => &row.run.tools,
