@@ -190,9 +190,24 @@ pub enum StoreError {
     /// Another process holds the store too long.
     #[error("the store is busy; try again")]
     Busy,
+    /// The handle, or the file by now, is for reading.
+    #[error("the store can only be read here; open it where and as who may write")]
+    ReadOnly,
+    /// How commits reach the disk could not be set, so that nothing could be promised of one.
+    #[error("how records reach the disk could not be set, so nothing was stored; try again")]
+    SyncLevel,
+    /// The store could not be opened once more.
+    #[error("the store could not be opened again ({why})")]
+    NotOpened {
+        /// The back end's stable name of the refusal.
+        why: &'static str,
+    },
     /// The medium failed before anything was committed.
-    #[error("the store cannot be read or written ({0})")]
-    Io(String),
+    #[error("the store cannot be read or written (code {code})")]
+    Medium {
+        /// The back end's own number for it; SQLite's extended code, zero in memory.
+        code: i32,
+    },
     /// The commit failed midway: it may or may not have happened. The handle is closed; open and look again.
     #[error("it is not known whether the last record was stored; look again")]
     InDoubt,
@@ -214,9 +229,14 @@ impl StoreError {
             | Self::QuestionState { .. }
             | Self::DigestChanged
             | Self::NotDue => Disposition::Refuse,
-            Self::WriterTooOld | Self::Damaged { .. } | Self::Full | Self::Io(_) | Self::Closed => {
-                Disposition::Operator
-            }
+            Self::WriterTooOld
+            | Self::Damaged { .. }
+            | Self::Full
+            | Self::ReadOnly
+            | Self::SyncLevel
+            | Self::NotOpened { .. }
+            | Self::Medium { .. }
+            | Self::Closed => Disposition::Operator,
             Self::NotAdmitted => Disposition::Bug,
         }
     }

@@ -120,7 +120,7 @@ impl SqliteStore {
     /// Opens the store in the file at `path`; the first opening draws the installation's ids and appends
     /// `journal.opened`.
     ///
-    /// With [`OpenMode::ReadOnly`] every append is refused with [`StoreError::Io`].
+    /// With [`OpenMode::ReadOnly`] every append is refused with [`StoreError::ReadOnly`].
     ///
     /// # Errors
     /// [`OpenError`] says in one sentence what to do.
@@ -173,7 +173,7 @@ impl SqliteStore {
     fn queue(&self) -> Result<&Queue<Job>, StoreError> {
         match &self.writing {
             Some(writing) => Ok(&writing.queue),
-            None => Err(StoreError::Io("opened for reading only".to_owned())),
+            None => Err(StoreError::ReadOnly),
         }
     }
 

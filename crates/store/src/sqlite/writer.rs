@@ -210,7 +210,7 @@ impl Writer {
                 self.conn.query_row("PRAGMA main.synchronous", [], |row| row.get::<_, i64>(0))
             });
         if set.map_err(|error| refusal(&error))? != level {
-            return Err(StoreError::Io("the level of syncs could not be set".to_owned()));
+            return Err(StoreError::SyncLevel);
         }
         self.synced = synced;
         Ok(())
