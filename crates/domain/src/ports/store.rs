@@ -172,7 +172,7 @@ pub enum StoreError {
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
-    /// The append does not fit the fold or names what it does not bring.
+    /// The append does not fit the fold, names what it does not bring, or brings what was erased.
     #[error("the append does not fit the state of its run")]
     NotAdmitted,
     /// A newer program has shut out writers of this version.
@@ -390,7 +390,8 @@ pub trait Store: Send + Sync {
         filter: EventFilter,
     ) -> BoxFuture<'a, Result<Vec<StoredEvent>, StoreError>>;
 
-    /// Erases a content and records it: an append of a `content.erased` in the installation's stream.
+    /// Erases a content and records it: an append of a `content.erased` in the installation's stream. The row stays,
+    /// without salt and bytes, and no append brings the content again.
     fn erase<'a>(
         &'a self,
         scope: &'a Scope,
@@ -498,10 +499,18 @@ pub struct StoredContent {
     pub tenant: String,
     /// Kind, id and sequence in its stream of the event that brought it.
     pub owner: (String, Vec<u8>, i64),
-    /// The salt.
+    /// The salt; empty once the content was erased.
     pub salt: Vec<u8>,
-    /// The bytes.
+    /// The bytes; empty once the content was erased.
     pub bytes: Vec<u8>,
+}
+
+impl StoredContent {
+    /// True for the row that an erased content leaves. Without it the content could be brought again.
+    #[must_use]
+    pub fn is_erased(&self) -> bool {
+        self.salt.is_empty() && self.bytes.is_empty()
+    }
 }
 
 /// The raw tables, for `verify`. Reads are one consistent snapshot from [`Ledger::begin`] to the drop.

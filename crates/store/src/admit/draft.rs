@@ -255,7 +255,7 @@ impl<'a> Draft<'a> {
     fn fold_system(&mut self, event: &Event) -> Result<(), StoreError> {
         let Body::ContentErased(body) = &event.body else { return Err(StoreError::NotAdmitted) };
         match self.base.content(body.content)? {
-            Some((tenant, _)) if tenant == *self.tenant => {}
+            Some((tenant, Some(_))) if tenant == *self.tenant => {}
             _ => return Err(StoreError::NotFound("content")),
         }
         if self.out.erased.contains(&body.content) {
