@@ -125,11 +125,11 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`] says in one sentence what to do.
     pub fn open(path: &Path, mode: OpenMode, opening: Opening<'_>) -> Result<Self, OpenError> {
-        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS, opening.now.micros())?;
+        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS)?;
         let (instance, journal) = identity(&conn, &path, mode, &opening)?;
         let mut connections = Vec::with_capacity(READERS);
         for _ in 0..READERS {
-            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS, 0)?.conn);
+            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS)?.conn);
         }
         let system = |error: std::io::Error| OpenError::System {
             path: path.clone(),
@@ -362,7 +362,7 @@ impl Store for SqliteStore {
 
 impl Ledgers for SqliteStore {
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError> {
-        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS, 0)
+        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
             .map_err(|error| fault::closed(&error))?;
         Ok(Box::new(SqliteLedger::begin(self.instance, opened.conn)?))
     }

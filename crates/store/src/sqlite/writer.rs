@@ -224,7 +224,7 @@ impl Writer {
     /// A commit that returned an error may have happened: everything is closed, opened again and read again.
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
         let before = self.last;
-        let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS, 0);
+        let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
         let Ok(reopened) = reopened else { return (StoreError::InDoubt, false) };
         self.conn = reopened.conn;
         prepare(&self.conn);

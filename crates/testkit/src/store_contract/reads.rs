@@ -261,7 +261,8 @@ pub fn an_erased_content_is_not_brought_again(backend: &dyn Backend) {
             let mut observation = late.observation(ObservationKind::ToolResult, b"");
             observation.content = Some(named);
             let body = Body::OutcomeLate(OutcomeLate { epoch: late.epoch, observation });
-            let event = NewEvent { stream: late.run.into(), step: Some(late.step), at: late.at, body };
+            let event =
+                NewEvent { stream: late.run.into(), step: Some(late.step), at: late.at, body };
             let mut append = late.append(Condition::Late, Durability::Synced);
             (append.events, append.contents) = (vec![event], contents);
             append
