@@ -8,13 +8,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use portcullis::domain::ports::Clock as _;
 use portcullis::domain::row::Row;
 use portcullis::domain::run::Run;
 use portcullis::domain::step::Step;
 use portcullis::store::sqlite::MIGRATIONS;
 use portcullis::store::sqlite::open::{OpenMode, open};
-use portcullis::system::SystemClock;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
@@ -161,8 +159,7 @@ struct Statements {
 impl Bare {
     /// A new database with one run in `folder`.
     pub(crate) fn create(folder: &Path, template: &Template) -> Result<Self> {
-        let now = SystemClock::new().now().micros();
-        let opened = open(&folder.join("bare.db"), OpenMode::CreateOrOpen, MIGRATIONS, now)?;
+        let opened = open(&folder.join("bare.db"), OpenMode::CreateOrOpen, MIGRATIONS)?;
         opened.conn.set_prepared_statement_cache_capacity(64);
         let sql = Statements {
             event: insert("events", &EVENT_COLUMNS),

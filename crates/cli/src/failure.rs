@@ -241,9 +241,12 @@ impl From<StoreError> for Failure {
             StoreError::Busy => Self::new(Code::Busy, sentence),
             StoreError::WriterTooOld => Self::new(Code::Schema, sentence),
             StoreError::NotAdmitted => Self::new(Code::Bug, sentence),
-            StoreError::Io(_) | StoreError::InDoubt | StoreError::Closed => {
-                Self::new(Code::Store, sentence)
-            }
+            StoreError::ReadOnly
+            | StoreError::SyncLevel
+            | StoreError::NotOpened { .. }
+            | StoreError::Medium { .. }
+            | StoreError::InDoubt
+            | StoreError::Closed => Self::new(Code::Store, sentence),
         }
     }
 }

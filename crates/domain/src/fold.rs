@@ -19,7 +19,7 @@ use crate::lease::Epoch;
 use crate::limits::Limits;
 use crate::observation::ObservationKind;
 use crate::question::{Question, QuestionKind, QuestionStatus};
-use crate::run::{Run, RunStatus};
+use crate::run::{EndReason, Run, RunStatus};
 use crate::step::{Step, StepStatus};
 use crate::stream::{StreamKind, Tip};
 use crate::thread::Thread;
@@ -44,6 +44,9 @@ pub enum FoldError {
     /// The state does not admit the event.
     #[error("a `{0}` event does not fit the state before it")]
     NotAdmitted(&'static str),
+    /// What has to follow in the same append does not: the stream ends, or goes on otherwise.
+    #[error("a `{0}` event has to follow at once, and does not")]
+    Owed(&'static str),
 }
 
 /// The rows that one event changed, as they are after it. The run's own row always changes too.
@@ -55,6 +58,34 @@ pub struct Changed {
     pub questions: Vec<Question>,
     /// A new approval.
     pub approval: Option<Approval>,
+}
+
+/// What a run's stream has to go on with: one append brings both, so no record stops between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owed {
+    /// `step.started`, of the step whose grant was used.
+    Start,
+    /// `run.finished`: the question that the run waited for is closed, for this reason if it is one of time.
+    End(Option<EndReason>),
+}
+
+impl Owed {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "step.started",
+            Self::End(_) => "run.finished",
+        }
+    }
+
+    fn is_met(self, body: &Body) -> bool {
+        match (self, body) {
+            (Self::Start, Body::StepStarted(_)) => true,
+            (Self::End(reason), Body::RunFinished(body)) => {
+                reason.is_none_or(|reason| reason == body.reason)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What a run's next event can depend on: its row, the current batch, the latest question and a bounded
@@ -71,6 +102,8 @@ pub struct RunState {
     pub approvals: Vec<Approval>,
     /// Request and result of the last finished steps, oldest first; `None` where there is nothing to compare.
     pub recent: VecDeque<Option<(Digest, Digest)>>,
+    /// What has to follow in the same append; nothing wherever an append ends.
+    pub owed: Option<Owed>,
 }
 
 /// What of an event's link the fold looks at.
@@ -102,6 +135,7 @@ impl RunState {
             question: None,
             approvals: Vec::new(),
             recent: VecDeque::new(),
+            owed: None,
         })
     }
 
@@ -121,6 +155,7 @@ impl RunState {
         if self.run.status.is_terminal() && !matches!(event.body, Body::OutcomeLate(_)) {
             return Err(FoldError::AfterEnd(name));
         }
+        self.pay(&event.body)?;
         let at = At {
             step: link.step,
             at: link.at,
@@ -130,6 +165,22 @@ impl RunState {
         self.run.seq = at.tip.seq;
         self.run.hash = at.tip.hash;
         Ok(changed)
+    }
+
+    /// Whether an append, and with it a record, may end here.
+    ///
+    /// # Errors
+    /// [`FoldError::Owed`] when something has to follow at once.
+    pub fn complete(&self) -> Result<(), FoldError> {
+        self.owed.map_or(Ok(()), |owed| Err(FoldError::Owed(owed.name())))
+    }
+
+    /// Sees that what has to follow does.
+    fn pay(&mut self, body: &Body) -> Result<(), FoldError> {
+        match self.owed.take() {
+            Some(owed) if !owed.is_met(body) => Err(FoldError::Owed(owed.name())),
+            _ => Ok(()),
+        }
     }
 
     /// One arm an event type; `None` when the state does not admit it.
@@ -194,8 +245,7 @@ impl RunState {
     fn step_opened(&mut self, body: &StepOpened, at: &At) -> Option<Changed> {
         let settled =
             self.run.status == RunStatus::Running && self.batch.iter().all(|s| s.status.is_final());
-        let next = body.index == self.run.step_count && body.batch_index < body.batch;
-        if !settled || !next {
+        if !settled || body.index != self.run.step_count || !self.is_next(body) {
             return None;
         }
         self.run.step_count = self.run.step_count.checked_add(1)?;
@@ -207,6 +257,18 @@ impl RunState {
         }
         self.batch.push(step.clone());
         Some(Changed { steps: vec![step], ..Changed::default() })
+    }
+
+    /// Whether a step is the next one of its batch: places count up from zero, and a batch is left when all of it
+    /// was opened.
+    fn is_next(&self, body: &StepOpened) -> bool {
+        let opened = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
+        match self.batch.first() {
+            Some(first) if opened < first.batch => {
+                body.batch == first.batch && body.batch_index == opened
+            }
+            _ => body.batch > 0 && body.batch_index == 0,
+        }
     }
 
     fn change_step(
@@ -233,6 +295,7 @@ impl RunState {
             question.status = QuestionStatus::Used;
             question.closed_at = Some(at.at);
         }
+        self.owed = Some(Owed::Start);
         Some(Changed { questions: vec![question.clone()], ..Changed::default() })
     }
 
@@ -390,11 +453,16 @@ impl RunState {
 
     fn question_closed(&mut self, body: &QuestionClosed, at: &At) -> Option<Changed> {
         let question = self.question.as_mut().filter(|q| q.id == body.question)?;
-        let ends = matches!(body.status, QuestionStatus::Expired | QuestionStatus::Withdrawn);
         let open = matches!(question.status, QuestionStatus::Open | QuestionStatus::Granted);
+        let (fits, reason) = match body.status {
+            QuestionStatus::Expired => (question.is_over(at.at), Some(EndReason::ApprovalExpired)),
+            QuestionStatus::Withdrawn => (true, None),
+            _ => (false, None),
+        };
         question.status = body.status;
         question.closed_at = Some(at.at);
-        (ends && open).then(|| Changed { questions: vec![question.clone()], ..Changed::default() })
+        self.owed = Some(Owed::End(reason));
+        (fits && open).then(|| Changed { questions: vec![question.clone()], ..Changed::default() })
     }
 
     fn run_finished(&mut self, body: &RunFinished, at: &At) -> Changed {

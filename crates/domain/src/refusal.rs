@@ -49,10 +49,6 @@ pub enum Refusal {
     ClassDenied,
     /// The effect class has no rule.
     ClassUnmapped,
-    /// A rule for this tool denies it.
-    ToolDenied,
-    /// Nothing matched.
-    NothingMatched,
     /// The policy failed.
     PolicyFailed,
     /// The policy took longer than it may.
@@ -62,12 +58,8 @@ pub enum Refusal {
     // A person is asked, or was.
     /// The effect class asks.
     ClassAsks,
-    /// A rule for this tool asks.
-    ToolAsks,
     /// A person said no.
     Rejected,
-    /// Nobody answered in time, or the grant was not used in time.
-    Expired,
     // The machine said no.
     /// Nobody could be asked: no reviewer is configured for the role.
     NoReviewer,
@@ -99,15 +91,11 @@ impl Refusal {
             Self::FixedParameter => "fixed_parameter",
             Self::ClassDenied => "class_denied",
             Self::ClassUnmapped => "class_unmapped",
-            Self::ToolDenied => "tool_denied",
-            Self::NothingMatched => "nothing_matched",
             Self::PolicyFailed => "policy_failed",
             Self::PolicyTimeout => "policy_timeout",
             Self::PolicyAborted => "policy_aborted",
             Self::ClassAsks => "class_asks",
-            Self::ToolAsks => "tool_asks",
             Self::Rejected => "rejected",
-            Self::Expired => "expired",
             Self::NoReviewer => "no_reviewer",
             Self::NoCapacity => "no_capacity",
         }

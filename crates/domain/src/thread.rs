@@ -2,8 +2,10 @@
 
 use portcullis_canon::Digest;
 
-use crate::id::ThreadId;
+use crate::event::{Body, ThreadLabelled};
+use crate::id::{RunId, StepId, ThreadId};
 use crate::label::Labels;
+use crate::ports::NewEvent;
 use crate::scope::Tenant;
 use crate::time::Timestamp;
 
@@ -26,4 +28,55 @@ pub struct Thread {
     pub seq: u64,
     /// Hash of the last of them.
     pub hash: Digest,
+}
+
+impl Thread {
+    /// The event that joins what a step read to the labels, for the append that records it; `None` when they hold
+    /// all of it.
+    #[must_use]
+    pub fn labelled(
+        &self,
+        labels: Labels,
+        run: RunId,
+        step: StepId,
+        at: Timestamp,
+    ) -> Option<NewEvent> {
+        if self.labels.covers(&labels) {
+            return None;
+        }
+        let body = Body::ThreadLabelled(ThreadLabelled { labels, run, step });
+        Some(NewEvent { stream: self.id.into(), step: Some(step), at, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::label::Origin;
+
+    #[test]
+    fn only_what_is_new_is_labelled() {
+        let (run, step) = (RunId::from_bytes([1; 16]), StepId::from_bytes([2; 16]));
+        let at = Timestamp::from_micros(1);
+        let read = Labels::of(Origin::external("files.read"));
+        let thread = Thread {
+            id: ThreadId::from_bytes([3; 16]),
+            tenant: Tenant::local(),
+            owner: "ann".to_owned(),
+            labels: read.clone(),
+            label_seq: 1,
+            opened_at: at,
+            seq: 2,
+            hash: Digest::ZERO,
+        };
+        assert_eq!(thread.labelled(read, run, step, at), None);
+        assert_eq!(thread.labelled(Labels::none(), run, step, at), None);
+        let other = Labels::of(Origin::external("mail"));
+        let event = thread.labelled(other.clone(), run, step, at).unwrap();
+        let body = Body::ThreadLabelled(ThreadLabelled { labels: other, run, step });
+        let expected = NewEvent { stream: thread.id.into(), step: Some(step), at, body };
+        assert_eq!(event, expected);
+    }
 }

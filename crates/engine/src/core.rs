@@ -10,7 +10,7 @@ use std::time::Duration;
 use portcullis_canon::{Digest, Limits, Value, parse};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    Body, LeaseReleased, ReadAs, RunFinished, StepFinished, StepProposed, ThreadLabelled,
+    Body, LeaseReleased, ReadAs, RunFinished, StepFinished, StepProposed,
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId};
@@ -341,15 +341,7 @@ impl Core {
         events.push(self.event_at(now, Some(step), Body::StepFinished(finished)));
         contents.extend(ending.outcome.as_ref().map(|outcome| outcome.content.clone()));
         let labels = observation.map(|observation| observation.labels).unwrap_or_default();
-        if !self.thread.labels.covers(&labels) {
-            let body = Body::ThreadLabelled(ThreadLabelled { labels, run: self.run_id(), step });
-            events.push(NewEvent {
-                stream: self.thread.id.into(),
-                step: Some(step),
-                at: now,
-                body,
-            });
-        }
+        events.extend(self.thread.labelled(labels, self.run_id(), step, now));
         let last = match &ending.end {
             Some(end) => {
                 contents.extend(end.note.iter().chain(&end.result).cloned());

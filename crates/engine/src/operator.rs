@@ -3,7 +3,7 @@
 use portcullis_canon::{Digest, Limits, Value, parse};
 use portcullis_domain::approval::{Answer, Signature, Statement};
 use portcullis_domain::content::Content;
-use portcullis_domain::event::{Body, QuestionAnswered, RunFinished, StepFinished, ThreadLabelled};
+use portcullis_domain::event::{Body, QuestionAnswered, RunFinished, StepFinished};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::{ApprovalFault, signer};
 use portcullis_domain::id::{QuestionId, RunId};
@@ -259,16 +259,7 @@ async fn step_end(
     let thread =
         parts.store.thread(scope, state.run.thread).await?.ok_or(StoreError::NotFound("thread"))?;
     let labels = outcome.observation.labels.clone();
-    if !thread.labels.covers(&labels) {
-        let body =
-            Body::ThreadLabelled(ThreadLabelled { labels, run: state.run.id, step: question.step });
-        events.push(NewEvent {
-            stream: thread.id.into(),
-            step: Some(question.step),
-            at: now,
-            body,
-        });
-    }
+    events.extend(thread.labelled(labels, state.run.id, question.step, now));
     Ok(events)
 }
 

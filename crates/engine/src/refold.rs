@@ -6,9 +6,9 @@
 use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::ApprovalFault;
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, Store, StoreError};
+use portcullis_domain::ports::{Store, StoreError};
+use portcullis_domain::refold::Refold;
 use portcullis_domain::scope::Scope;
-use portcullis_domain::stream::Stream;
 
 use crate::error::GateError;
 
@@ -20,7 +20,7 @@ pub(crate) async fn check(
 ) -> Result<(), GateError> {
     let fault = GateError::Approval(ApprovalFault::State);
     match fold(store, scope, state.run.id).await? {
-        Some(folded) if folded == *state => Ok(()),
+        Some(folded) if *folded == *state => Ok(()),
         // Somebody recorded something between the two readings.
         Some(folded) if folded.run.seq > state.run.seq => Err(StoreError::Stale.into()),
         _ => Err(fault),
@@ -28,27 +28,19 @@ pub(crate) async fn check(
 }
 
 /// The fold of a run's stream; `None` when the stream does not fold.
-async fn fold(store: &dyn Store, scope: &Scope, run: RunId) -> Result<Option<RunState>, GateError> {
-    let stream = Stream::from(run);
-    let mut after = 0_u64;
-    let mut state: Option<RunState> = None;
+async fn fold(
+    store: &dyn Store,
+    scope: &Scope,
+    run: RunId,
+) -> Result<Option<Box<RunState>>, GateError> {
+    let mut refold = Refold::of(store.instance(), run);
     loop {
-        let filter = EventFilter { stream: Some(stream), after, limit: MAX_PAGE };
-        let page = store.events(scope, filter).await?;
-        // A page of large rows may be short; only an empty one is the end.
+        let page = store.events(scope, refold.wanted()).await?;
         if page.is_empty() {
-            return Ok(state);
+            return Ok(refold.end().unwrap_or_default());
         }
-        for stored in &page {
-            let Ok(event) = stored.event(store.instance()) else { return Ok(None) };
-            after = event.link.journal_seq;
-            let folded = match &mut state {
-                None => RunState::begin(&event).map(|begun| state = Some(begun)),
-                Some(state) => state.apply(&event).map(drop),
-            };
-            if folded.is_err() {
-                return Ok(None);
-            }
+        if refold.page(&page).is_err() {
+            return Ok(None);
         }
     }
 }

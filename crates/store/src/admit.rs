@@ -47,8 +47,8 @@ pub(crate) trait Base {
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError>;
     /// Whether the run has this step.
     fn has_step(&mut self, run: RunId, step: StepId) -> Result<bool, StoreError>;
-    /// Whose a content is and how long.
-    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError>;
+    /// Whose a content is and how long; no length once it was erased.
+    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, Option<u64>)>, StoreError>;
     /// Whether a spec is known.
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError>;
     /// The end of the installation's own stream.

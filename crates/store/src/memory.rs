@@ -159,7 +159,7 @@ impl MemoryStore {
         let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), append)?;
         let fault = self.next_fault();
         match fault {
-            Some(Fault::BeforeCommit) => return Err(StoreError::Io("planned".to_owned())),
+            Some(Fault::BeforeCommit) => return Err(StoreError::Medium { code: 0 }),
             Some(Fault::Full) => return Err(StoreError::Full),
             Some(Fault::AfterCommit) | None => {}
         }

@@ -72,6 +72,6 @@ impl Tail {
         recent.make_contiguous().reverse();
         let mut batch: Vec<Step> = self.newest_first.into_iter().take(length).collect();
         batch.reverse();
-        Ok(RunState { run, batch, question, approvals, recent })
+        Ok(RunState { run, batch, question, approvals, recent, owed: None })
     }
 }

@@ -63,10 +63,11 @@ macro_rules! store_contract {
                 what_has_no_term_is_never_due, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
             facts { a_person_records_answers_and_ends, time_records_the_end_of_its_question,
-                a_driver_says_nothing_for_people_and_time }
+                a_driver_says_nothing_for_people_and_time, a_grant_is_used_with_its_start }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,
                 a_damaged_row_does_not_wedge_its_run,
-                contents_are_checked, an_erased_content_is_gone_and_recorded, another_tenant_sees_nothing,
+                contents_are_checked, an_erased_content_is_gone_and_recorded,
+                an_erased_content_is_not_brought_again, another_tenant_sees_nothing,
                 a_ledger_is_a_snapshot, events_are_filtered }
         }
     };

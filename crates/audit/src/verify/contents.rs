@@ -24,21 +24,23 @@ impl Walk<'_> {
             let content = named.digest;
             match self.ledger.content(content) {
                 Ok(Some(stored)) => {
-                    self.report.contents += 1;
+                    if stored.is_erased() {
+                        self.missing.entry(content).or_insert(at);
+                    } else {
+                        self.report.contents += 1;
+                    }
                     if let Some(part) = self.content_fault(named, &stored, &event.link)? {
                         self.broken(Break::ContentMismatch { at, content, part })?;
                     }
                 }
-                Ok(None) => {
-                    self.missing.entry(content).or_insert(at);
-                    if self.missing.len() >= MAX_MISSING {
-                        self.find_erasures()?;
-                    }
-                }
+                Ok(None) => drop(self.missing.entry(content).or_insert(at)),
                 Err(StoreError::Damaged { .. }) => {
                     self.broken(Break::ContentMismatch { at, content, part: "row" })?;
                 }
                 Err(error) => return Err(error.into()),
+            }
+            if self.missing.len() >= MAX_MISSING {
+                self.find_erasures()?;
             }
         }
         Ok(())
@@ -55,13 +57,8 @@ impl Walk<'_> {
         let own = owner == Some((link.stream, link.stream_seq));
         // Counted even when something else is wrong with it: the row is accounted for.
         self.owned += u64::from(own);
-        let Ok(salt) = stored.salt.as_slice().try_into() else { return Ok(Some("salt")) };
-        let found = Content::from_stored(salt, stored.bytes.clone()).reference();
-        if found.digest != named.digest || stored.digest != named.digest.as_bytes() {
-            return Ok(Some("bytes"));
-        }
-        if found.size != named.size {
-            return Ok(Some("size"));
+        if let Some(part) = whole_fault(named, stored) {
+            return Ok(Some(part));
         }
         if stored.tenant != link.tenant.as_str() {
             return Ok(Some("tenant"));
@@ -143,6 +140,19 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// The first part of a content that is not what its reference says; nothing is said of one that was erased.
+fn whole_fault(named: ContentRef, stored: &StoredContent) -> Option<&'static str> {
+    if stored.is_erased() {
+        return None;
+    }
+    let Ok(salt) = stored.salt.as_slice().try_into() else { return Some("salt") };
+    let found = Content::from_stored(salt, stored.bytes.clone()).reference();
+    if found.digest != named.digest || stored.digest != named.digest.as_bytes() {
+        return Some("bytes");
+    }
+    (found.size != named.size).then_some("size")
 }
 
 fn body(stored: &StoredEvent) -> Option<Body> {

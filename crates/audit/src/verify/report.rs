@@ -114,6 +114,14 @@ pub enum Break {
         /// Why not.
         why: String,
     },
+    /// A stream that stops in the middle of what is recorded at once.
+    #[error("{stream} stops where it cannot: {why}")]
+    StreamUnfinished {
+        /// The stream.
+        stream: String,
+        /// What is missing.
+        why: String,
+    },
     /// An event of another tenant than its stream.
     #[error("{at} belongs to another tenant than its stream")]
     TenantMismatch {

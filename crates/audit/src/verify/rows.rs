@@ -9,6 +9,7 @@ use portcullis_domain::ports::StoreError;
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::step::Step;
+use portcullis_domain::stream::Stream;
 
 use super::report::{self, Break, Place};
 use super::{Stop, Walk};
@@ -71,6 +72,10 @@ impl Walk<'_> {
 
     pub(super) fn end_of_run(&mut self, fold: RunFold) -> Result<(), Stop> {
         self.folded.runs += 1;
+        if let Err(error) = fold.state.complete() {
+            let stream = report::stream(&Stream::from(fold.state.run.id));
+            self.broken(Break::StreamUnfinished { stream, why: error.to_string() })?;
+        }
         self.compare_steps(fold.steps)?;
         if let Some(question) = fold.question {
             self.compare(&question)?;

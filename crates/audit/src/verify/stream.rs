@@ -169,18 +169,27 @@ impl Walk<'_> {
         let fits = match &event.body {
             Body::JournalOpened(body) => body.journal == link.journal && link.journal_seq == 1,
             Body::ContentErased(body) => {
-                // A row that cannot be read is there as well.
-                let gone = match self.ledger.content(body.content) {
-                    Err(StoreError::Damaged { .. }) => false,
-                    found => found?.is_none(),
-                };
-                if !gone {
-                    self.broken(Break::ContentExtra { at, content: body.content })?;
-                }
+                self.check_erased(body.content, at)?;
                 link.stream_seq > 1
             }
             _ => return Ok(Err(FoldError::WrongStream(name))),
         };
         Ok(if fits { Ok(()) } else { Err(FoldError::WrongPlace(name)) })
+    }
+
+    /// What is left of an erased content is its empty row, which keeps it from being brought again.
+    fn check_erased(&mut self, content: Digest, at: Place) -> Result<(), Stop> {
+        let found = match self.ledger.content(content) {
+            // A row that cannot be read is there as well.
+            Err(StoreError::Damaged { .. }) => {
+                return self.broken(Break::ContentExtra { at, content });
+            }
+            found => found?,
+        };
+        match found {
+            Some(stored) if stored.is_erased() => Ok(()),
+            Some(_) => self.broken(Break::ContentExtra { at, content }),
+            None => self.broken(Break::RowMissing { table: "contents", key: content.to_string() }),
+        }
     }
 }

@@ -347,6 +347,15 @@ fn a_missing_content_is_excused_by_its_erasure_alone() {
     world.store.write(&fewer).unwrap();
     let breaks = world.with_keys().breaks;
     assert!(matches!(breaks.as_slice(), [Break::ContentMissing { .. }]), "{breaks:?}");
+    // The empty row that keeps the erased one from being brought again.
+    let mut unmarked = contents.clone();
+    let before = unmarked.rows.len();
+    unmarked.rows.retain(|row| !row.contains(&Cell::Blob(Vec::new())));
+    assert_eq!(unmarked.rows.len(), before - 1);
+    world.store.write(&unmarked).unwrap();
+    let breaks = world.with_keys().breaks;
+    let missing = matches!(breaks.as_slice(), [Break::RowMissing { table: "contents", .. }]);
+    assert!(missing, "{breaks:?}");
 
     // The erased text put back from a copy.
     let mut scene_goal = Vec::new();

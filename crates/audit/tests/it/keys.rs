@@ -284,6 +284,20 @@ fn terms_overlap_and_revocation_ends_all() {
 }
 
 #[test]
+fn one_key_is_not_two_people() {
+    let key = SigningKey::generate(&Counter::new()).public();
+    let twice = ["ann", "bob"].map(|person| KeyEntry::new(key, person, ["operator"]));
+    assert!(matches!(Keyring::new(twice), Err(KeyringError::Twice { key: id }) if id == key.id()));
+    // The same in a folder, where the file's name is the person's.
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("keys");
+    SigningKey::create(&folder, "ann", &Counter::new()).unwrap();
+    assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator"), 1, "control");
+    fs::copy(folder.join("ann.pub"), folder.join("bob.pub")).unwrap();
+    assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::Twice { .. })));
+}
+
+#[test]
 fn a_ring_that_makes_no_sense_is_refused() {
     let key = SigningKey::generate(&Counter::new()).public();
     let entry = KeyEntry::new(key, "ann", ["operator"]);

@@ -9,6 +9,7 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::JournalId;
 use portcullis_domain::ports::{Store as _, StoredEvent};
 use portcullis_domain::row::Cell;
+use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::{Link, StreamKind};
 use portcullis_store::memory::MemoryStore;
@@ -206,4 +207,54 @@ fn a_changed_event_is_named_once_and_as_such() {
     store.write(&events).unwrap();
     let report = store.verify(Options::default());
     assert_eq!(kinds(&report), ["hash_mismatch"]);
+}
+
+/// The report on a record without the events that `left_out` names.
+fn without(left_out: impl Fn(&Body) -> bool) -> Report {
+    let store = store();
+    let keep = |_: usize, _: &mut StoredEvent, body: &mut Body| !left_out(body);
+    rewrite_links(&store, store.instance(), keep, |_| ());
+    store.verify(Options::default())
+}
+
+#[test]
+fn a_question_that_expired_and_a_run_that_did_not_end() {
+    let expired = EndReason::ApprovalExpired;
+    let report = without(|body| matches!(body, Body::RunFinished(end) if end.reason == expired));
+    let found = kinds(&report);
+    assert_eq!(found.first().map(String::as_str), Some("stream_unfinished"), "{found:?}");
+    let text = report.breaks[0].to_string();
+    assert!(text.ends_with("a `run.finished` event has to follow at once, and does not"), "{text}");
+}
+
+#[test]
+fn a_grant_that_was_used_for_nothing() {
+    let used = std::cell::Cell::new(false);
+    let report = without(|body| match body {
+        Body::ApprovalUsed(_) => {
+            used.set(true);
+            false
+        }
+        Body::StepStarted(_) => used.replace(false),
+        _ => false,
+    });
+    let owed = |found: &Break| match found {
+        Break::NotAdmitted { why, .. } => why.contains("`step.started` event has to follow"),
+        _ => false,
+    };
+    assert!(report.breaks.iter().any(owed), "{:?}", report.breaks);
+}
+
+#[test]
+fn a_question_that_expired_before_its_time() {
+    let store = store();
+    let early = |_: usize, stored: &mut StoredEvent, body: &mut Body| {
+        if matches!(body, Body::QuestionClosed(_)) {
+            stored.at -= 3_600_000_000;
+        }
+        true
+    };
+    rewrite_links(&store, store.instance(), early, |_| ());
+    let found = kinds(&store.verify(Options::default()));
+    assert!(found.contains(&"not_admitted".to_owned()), "{found:?}");
 }

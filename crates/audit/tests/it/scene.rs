@@ -361,7 +361,7 @@ impl Scene {
         let reviewers = Reviewers { role: "operator".to_owned(), count };
         let call = self.call(run, Some(reviewers.clone()));
         let verdict = Verdict::Ask {
-            reason: Refusal::NothingMatched,
+            reason: Refusal::ClassAsks,
             rules: vec!["class local_mutation: ask".to_owned()],
             reviewers: reviewers.clone(),
             on_rejection,
@@ -463,7 +463,7 @@ impl Scene {
         self.take(run);
         let denied = Observation {
             kind: ObservationKind::Denied,
-            refusal: Some(Refusal::NothingMatched),
+            refusal: Some(Refusal::Rejected),
             content: None,
             fingerprint: None,
             labels: Labels::none(),

@@ -172,7 +172,7 @@ pub enum StoreError {
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
-    /// The append does not fit the fold or names what it does not bring.
+    /// The append does not fit the fold, names what it does not bring, or brings what was erased.
     #[error("the append does not fit the state of its run")]
     NotAdmitted,
     /// A newer program has shut out writers of this version.
@@ -190,9 +190,24 @@ pub enum StoreError {
     /// Another process holds the store too long.
     #[error("the store is busy; try again")]
     Busy,
+    /// The handle, or the file by now, is for reading.
+    #[error("the store can only be read here; open it where and as who may write")]
+    ReadOnly,
+    /// How commits reach the disk could not be set, so that nothing could be promised of one.
+    #[error("how records reach the disk could not be set, so nothing was stored; try again")]
+    SyncLevel,
+    /// The store could not be opened once more.
+    #[error("the store could not be opened again ({why})")]
+    NotOpened {
+        /// The back end's stable name of the refusal.
+        why: &'static str,
+    },
     /// The medium failed before anything was committed.
-    #[error("the store cannot be read or written ({0})")]
-    Io(String),
+    #[error("the store cannot be read or written (code {code})")]
+    Medium {
+        /// The back end's own number for it; SQLite's extended code, zero in memory.
+        code: i32,
+    },
     /// The commit failed midway: it may or may not have happened. The handle is closed; open and look again.
     #[error("it is not known whether the last record was stored; look again")]
     InDoubt,
@@ -214,9 +229,14 @@ impl StoreError {
             | Self::QuestionState { .. }
             | Self::DigestChanged
             | Self::NotDue => Disposition::Refuse,
-            Self::WriterTooOld | Self::Damaged { .. } | Self::Full | Self::Io(_) | Self::Closed => {
-                Disposition::Operator
-            }
+            Self::WriterTooOld
+            | Self::Damaged { .. }
+            | Self::Full
+            | Self::ReadOnly
+            | Self::SyncLevel
+            | Self::NotOpened { .. }
+            | Self::Medium { .. }
+            | Self::Closed => Disposition::Operator,
             Self::NotAdmitted => Disposition::Bug,
         }
     }
@@ -370,7 +390,8 @@ pub trait Store: Send + Sync {
         filter: EventFilter,
     ) -> BoxFuture<'a, Result<Vec<StoredEvent>, StoreError>>;
 
-    /// Erases a content and records it: an append of a `content.erased` in the installation's stream.
+    /// Erases a content and records it: an append of a `content.erased` in the installation's stream. The row stays,
+    /// without salt and bytes, and no append brings the content again.
     fn erase<'a>(
         &'a self,
         scope: &'a Scope,
@@ -478,10 +499,18 @@ pub struct StoredContent {
     pub tenant: String,
     /// Kind, id and sequence in its stream of the event that brought it.
     pub owner: (String, Vec<u8>, i64),
-    /// The salt.
+    /// The salt; empty once the content was erased.
     pub salt: Vec<u8>,
-    /// The bytes.
+    /// The bytes; empty once the content was erased.
     pub bytes: Vec<u8>,
+}
+
+impl StoredContent {
+    /// True for the row that an erased content leaves. Without it the content could be brought again.
+    #[must_use]
+    pub fn is_erased(&self) -> bool {
+        self.salt.is_empty() && self.bytes.is_empty()
+    }
 }
 
 /// The raw tables, for `verify`. Reads are one consistent snapshot from [`Ledger::begin`] to the drop.

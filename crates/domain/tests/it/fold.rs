@@ -16,7 +16,7 @@ use portcullis_domain::verdict::Verdict;
 use portcullis_testkit::scenario::{Scenario, allow, ask};
 
 /// A chained event after `state`, or the first one of its stream.
-fn chained(state: Option<&RunState>, event: &NewEvent) -> Event {
+pub(crate) fn chained(state: Option<&RunState>, event: &NewEvent) -> Event {
     let payload = event.body.payload().unwrap();
     let link = Link {
         instance: InstanceId::from_bytes([1; 16]),
@@ -152,6 +152,7 @@ fn a_grant_is_used_once() {
     assert_eq!(after(used).unwrap().question.unwrap().status, QuestionStatus::Used);
     refused("approval.used", |s| {
         used(s);
+        s.started();
         s.used();
     });
     refused("approval.used", |s| {

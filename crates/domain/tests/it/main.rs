@@ -14,5 +14,6 @@ mod compile_fail;
 mod fixtures;
 mod fold;
 mod grant;
+mod owed;
 mod receipt;
 mod vectors;

@@ -19,6 +19,7 @@ mod read;
 mod remove;
 mod replace;
 mod root;
+mod sweep;
 mod temp;
 mod walk;
 
@@ -27,4 +28,5 @@ pub use fault::{Fault, FileError};
 pub use list::{Entry, Listing, MAX_SCAN};
 pub use path::{MAX_DEPTH, MAX_PART, MAX_PATH, PathError, RelPath, TEMP_PREFIX};
 pub use root::Root;
+pub use sweep::Swept;
 pub use walk::{WalkLimits, WalkSummary};

@@ -10,7 +10,8 @@ pub const MAX_PATH: usize = 4096;
 pub const MAX_PART: usize = 255;
 /// The most parts of a path.
 pub const MAX_DEPTH: usize = 64;
-/// Names that start so are unfinished work of this crate: never listed, never named by a caller.
+/// Names that start so are unfinished work of this crate: never listed, never named by a caller. After 32 random
+/// hexadecimal digits a claimed name goes on with `-` and its file's inode; see [`Root::sweep`](super::Root::sweep).
 pub const TEMP_PREFIX: &str = ".portcullis-tmp-";
 
 /// Why a text is no relative path.

@@ -87,7 +87,11 @@ impl Root {
 }
 
 /// Renames the file to a hidden name, and removes it only when `is_it` recognises what was renamed.
-fn take_away(dir: &OwnedFd, name: &str, is_it: impl FnOnce(&RawStat) -> bool) -> Result<(), Fault> {
+pub(super) fn take_away(
+    dir: &OwnedFd,
+    name: &str,
+    is_it: impl FnOnce(&RawStat) -> bool,
+) -> Result<(), Fault> {
     let hidden = unguessable_name()?;
     rename_new(dir, name, dir, &hidden)?;
     let doubt = |_| Fault::in_doubt(Errno::STALE);

@@ -98,6 +98,7 @@ fn swap(
     old: &Old,
     bytes: &[u8],
 ) -> Result<(), Fault> {
+    temp.unclaim()?;
     exchange(dir, temp.name(), name)?;
     // From here the temporary name holds what was there before, which is not ours to remove unchecked.
     temp.disarm();

@@ -35,7 +35,8 @@ impl<'d> Temp<'d> {
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let file = retry_on_intr(|| openat2(dir, name.as_str(), flags, mode, resolve))?;
-        let temp = Self { dir: dir.as_fd(), name, file, armed: true };
+        let mut temp = Self { dir: dir.as_fd(), name, file, armed: true };
+        temp.claim();
         write_all(&temp.file, bytes)?;
         Ok(temp)
     }
@@ -50,6 +51,27 @@ impl<'d> Temp<'d> {
 
     pub(super) fn sync(&self) -> Result<(), Fault> {
         retry_on_intr(|| fsync(&self.file)).map_err(Fault::from)
+    }
+
+    /// Locks the file, and then gives it a name that says which inode it is, so that a sweep after our death knows it.
+    /// Where either cannot be had, nobody will sweep it.
+    fn claim(&mut self) {
+        if flock(&self.file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return;
+        }
+        let Ok(raw) = fstat(&self.file) else { return };
+        let claimed = format!("{}-{}", self.name, raw.st_ino);
+        if rename_new(self.dir, &self.name, self.dir, &claimed).is_ok() {
+            self.name = claimed;
+        }
+    }
+
+    /// Takes a name that no sweep knows: what is under it from now on can be somebody else's.
+    pub(super) fn unclaim(&mut self) -> Result<(), Fault> {
+        let plain = unguessable_name()?;
+        rename_new(self.dir, &self.name, self.dir, &plain)?;
+        self.name = plain;
+        Ok(())
     }
 
     /// Nothing under the temporary name is ours to remove any more.
@@ -73,7 +95,7 @@ impl<'d> Temp<'d> {
 impl Drop for Temp<'_> {
     fn drop(&mut self) {
         if self.armed {
-            // Best effort: what stays is recognised by its prefix and counted by `list`.
+            // Best effort: what stays is swept when the root is opened the next time.
             let _ = unlinkat(self.dir, self.name.as_str(), AtFlags::empty());
         }
     }
@@ -173,6 +195,15 @@ pub(super) fn unguessable_name() -> Result<String, Fault> {
         let _ = write!(name, "{byte:02x}");
     }
     Ok(name)
+}
+
+/// The inode of which a claimed name speaks.
+pub(super) fn claimed_inode(name: &str) -> Option<u64> {
+    let (random, inode) = name.strip_prefix(TEMP_PREFIX)?.split_once('-')?;
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let number: u64 = inode.parse().ok()?;
+    let fits = random.len() == 32 && random.bytes().all(hex) && number.to_string() == inode;
+    fits.then_some(number)
 }
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), Fault> {

@@ -16,6 +16,7 @@ mod child_life;
 mod file_hostile;
 mod file_owner;
 mod file_races;
+mod file_sweep;
 mod file_verbs;
 mod identity;
 mod overlap;

@@ -55,7 +55,9 @@ pub(super) fn contents(
     }
     for (name, _, _) in named.contents.values() {
         let known = base.content(name.digest)?;
-        let fits = known.as_ref().is_none_or(|(owner, size)| owner == tenant && *size == name.size);
+        // What was erased has no size: it is neither named nor brought again.
+        let fits =
+            known.as_ref().is_none_or(|(owner, size)| owner == tenant && *size == Some(name.size));
         let index = stored.iter().position(|brought| brought.content.reference() == *name);
         match (known.is_some(), index) {
             _ if !fits => return Err(StoreError::NotAdmitted),

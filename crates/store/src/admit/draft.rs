@@ -104,6 +104,9 @@ impl<'a> Draft<'a> {
         brought: Vec<Content>,
         offered: Vec<Vec<u8>>,
     ) -> Result<Admitted, StoreError> {
+        if self.state.as_ref().is_some_and(|state| state.row.complete().is_err()) {
+            return Err(StoreError::NotAdmitted);
+        }
         self.out.contents = contents(self.base, self.tenant, &self.named, brought)?;
         let frozen: &[_] = match &self.state {
             Some(Changed { row, new: false }) => &row.run.tools,
@@ -252,7 +255,7 @@ impl<'a> Draft<'a> {
     fn fold_system(&mut self, event: &Event) -> Result<(), StoreError> {
         let Body::ContentErased(body) = &event.body else { return Err(StoreError::NotAdmitted) };
         match self.base.content(body.content)? {
-            Some((tenant, _)) if tenant == *self.tenant => {}
+            Some((tenant, Some(_))) if tenant == *self.tenant => {}
             _ => return Err(StoreError::NotFound("content")),
         }
         if self.out.erased.contains(&body.content) {

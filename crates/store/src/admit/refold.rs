@@ -2,9 +2,9 @@
 
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, RunId};
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, StoreError};
+use portcullis_domain::ports::StoreError;
+use portcullis_domain::refold::Refold;
 use portcullis_domain::scope::Tenant;
-use portcullis_domain::stream::Stream;
 
 use super::Base;
 
@@ -20,22 +20,13 @@ pub(super) fn refold(
     run: RunId,
 ) -> Result<Box<RunState>, StoreError> {
     let damaged = StoreError::Damaged { table: "events" };
-    let mut filter = EventFilter { stream: Some(Stream::from(run)), after: 0, limit: MAX_PAGE };
-    let mut state: Option<Box<RunState>> = None;
+    let mut refold = Refold::of(instance, run);
     loop {
-        let page = base.stream_events(tenant, filter)?;
-        // A page of large rows may be short; only an empty one is the end.
+        let page = base.stream_events(tenant, refold.wanted())?;
         if page.is_empty() {
+            let state = refold.end().map_err(|_| damaged)?;
             return state.ok_or(StoreError::NotFound("run"));
         }
-        for stored in &page {
-            let event = stored.event(instance).map_err(|_| damaged.clone())?;
-            filter.after = event.link.journal_seq;
-            let folded = match &mut state {
-                None => RunState::begin(&event).map(|begun| state = Some(Box::new(begun))),
-                Some(state) => state.apply(&event).map(drop),
-            };
-            folded.map_err(|_| damaged.clone())?;
-        }
+        refold.page(&page).map_err(|_| damaged.clone())?;
     }
 }

@@ -47,13 +47,14 @@ impl Base for View<'_> {
         Ok(row.is_some_and(|row| row.get(1) == Some(&Cell::Blob(run.as_bytes().to_vec()))))
     }
 
-    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError> {
+    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, Option<u64>)>, StoreError> {
         let Some(content) = self.0.raw.contents.get(digest.as_bytes().as_slice()) else {
             return Ok(None);
         };
         let tenant = Tenant::try_from(content.tenant.clone())
             .map_err(|_| StoreError::Damaged { table: "contents" })?;
-        Ok(Some((tenant, u64::try_from(content.bytes.len()).unwrap_or(u64::MAX))))
+        let size = u64::try_from(content.bytes.len()).unwrap_or(u64::MAX);
+        Ok(Some((tenant, (!content.is_erased()).then_some(size))))
     }
 
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError> {
@@ -125,7 +126,10 @@ pub(super) fn apply(
         admitted.specs.into_iter().map(|(digest, bytes)| (digest.as_bytes().to_vec(), bytes));
     state.raw.specs.extend(specs);
     for digest in admitted.erased {
-        state.raw.contents.remove(digest.as_bytes().as_slice());
+        if let Some(row) = state.raw.contents.get_mut(digest.as_bytes().as_slice()) {
+            row.salt.clear();
+            row.bytes.clear();
+        }
     }
     for put in puts {
         state.put(put);

@@ -126,7 +126,7 @@ impl State {
         digest: Digest,
     ) -> Result<Option<Content>, StoreError> {
         match self.raw.contents.get(digest.as_bytes().as_slice()) {
-            Some(row) if row.tenant == tenant.as_str() => {
+            Some(row) if row.tenant == tenant.as_str() && !row.is_erased() => {
                 checked_content(digest, &row.salt, row.bytes.clone()).map(Some)
             }
             _ => Ok(None),

@@ -18,10 +18,10 @@ pub(super) fn refusal(error: &Error) -> StoreError {
         ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
             StoreError::Damaged { table: "database" }
         }
-        ErrorCode::ReadOnly => StoreError::Io("opened for reading only".to_owned()),
+        ErrorCode::ReadOnly => StoreError::ReadOnly,
         // The index of the log could not grow.
         _ if failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE => StoreError::Full,
-        _ => StoreError::Io(format!("SQLite code {}", failure.extended_code)),
+        _ => StoreError::Medium { code: failure.extended_code },
     }
 }
 
@@ -40,6 +40,27 @@ pub(super) fn closed(error: &OpenError) -> StoreError {
             StoreError::Damaged { table: "database" }
         }
         OpenError::SchemaNewer { .. } => StoreError::WriterTooOld,
-        other => StoreError::Io(other.kind().to_owned()),
+        other => StoreError::NotOpened { why: other.kind() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_of_sqlite_has_a_name() {
+        let means = |code| refusal(&Error::SqliteFailure(ffi::Error::new(code), None));
+        assert_eq!(means(ffi::SQLITE_BUSY), StoreError::Busy);
+        assert_eq!(means(ffi::SQLITE_FULL), StoreError::Full);
+        assert_eq!(means(ffi::SQLITE_CONSTRAINT), StoreError::NotAdmitted);
+        assert_eq!(means(ffi::SQLITE_CORRUPT), StoreError::Damaged { table: "database" });
+        assert_eq!(means(ffi::SQLITE_READONLY), StoreError::ReadOnly);
+        assert_eq!(means(ffi::SQLITE_IOERR_SHMSIZE), StoreError::Full);
+        let code = ffi::SQLITE_IOERR_FSYNC;
+        assert_eq!(means(code), StoreError::Medium { code });
+        let path = std::path::PathBuf::from("/x");
+        let closed = closed(&OpenError::Swapped { path });
+        assert_eq!(closed, StoreError::NotOpened { why: "swapped" });
     }
 }

@@ -106,19 +106,24 @@ pub(super) fn lease(conn: &Connection, run: RunId) -> Result<Option<LeaseTerm>> 
         .transpose()
 }
 
-/// Whose a content is and how long.
-pub(super) fn content_owner(conn: &Connection, digest: Digest) -> Result<Option<(Tenant, u64)>> {
+/// Whose a content is and how long; no length once it was erased.
+pub(super) fn content_owner(
+    conn: &Connection,
+    digest: Digest,
+) -> Result<Option<(Tenant, Option<u64>)>> {
     let read = || {
-        conn.prepare_cached("SELECT tenant, length(bytes) FROM contents WHERE digest = ?1")?
+        conn.prepare_cached(
+            "SELECT tenant, iif(length(salt) = 0, NULL, length(bytes)) FROM contents WHERE digest = ?1",
+        )?
             .query_row(params![digest.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
     };
-    let found: Option<(String, i64)> = read().map_err(|e| refusal(&e))?;
+    let found: Option<(String, Option<i64>)> = read().map_err(|e| refusal(&e))?;
     let damaged = || StoreError::Damaged { table: "contents" };
     found
         .map(|(tenant, size)| {
             let tenant = Tenant::try_from(tenant).map_err(|_| damaged())?;
-            Ok((tenant, u64::try_from(size).map_err(|_| damaged())?))
+            Ok((tenant, size.map(u64::try_from).transpose().map_err(|_| damaged())?))
         })
         .transpose()
 }

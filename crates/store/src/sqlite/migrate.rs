@@ -18,8 +18,7 @@ pub const APPLICATION_ID: i32 = 0x5043_554c;
 const BOOKKEEPING: &str = "
 CREATE TABLE migrations (
     version INTEGER NOT NULL PRIMARY KEY CHECK (version > 0),
-    checksum BLOB NOT NULL CHECK (length(checksum) = 32),
-    applied_at INTEGER NOT NULL
+    checksum BLOB NOT NULL CHECK (length(checksum) = 32)
 ) STRICT;
 CREATE TABLE meta (
     name TEXT NOT NULL PRIMARY KEY,
@@ -134,13 +133,11 @@ pub(super) fn verify(
 }
 
 /// Brings the database up to the newest version, in one transaction: all of it or nothing. Concurrent
-/// first openers are safe, since the state is read again under the write lock. `now` is in microseconds
-/// UTC and only informs.
+/// first openers are safe, since the state is read again under the write lock.
 pub(super) fn migrate(
     conn: &mut Connection,
     path: &Path,
     migrations: &[Migration],
-    now: i64,
 ) -> Result<(), OpenError> {
     let sqlite = |error| OpenError::from_sqlite(path, &error);
     let version = newest(path, migrations)?;
@@ -158,18 +155,13 @@ pub(super) fn migrate(
         }
     };
     for migration in migrations.iter().filter(|migration| migration.version > from) {
-        apply(&tx, path, migration, now)?;
+        apply(&tx, path, migration)?;
     }
     verify(&tx, path, migrations, version)?;
     tx.commit().map_err(sqlite)
 }
 
-fn apply(
-    tx: &Transaction<'_>,
-    path: &Path,
-    migration: &Migration,
-    now: i64,
-) -> Result<(), OpenError> {
+fn apply(tx: &Transaction<'_>, path: &Path, migration: &Migration) -> Result<(), OpenError> {
     use rusqlite::ErrorCode as Code;
     let sqlite = |error: rusqlite::Error| match error.sqlite_error_code() {
         Some(
@@ -183,8 +175,8 @@ fn apply(
     };
     tx.execute_batch(migration.sql).map_err(sqlite)?;
     tx.execute(
-        "INSERT INTO migrations (version, checksum, applied_at) VALUES (?1, ?2, ?3)",
-        params![migration.version, migration.checksum(), now],
+        "INSERT INTO migrations (version, checksum) VALUES (?1, ?2)",
+        params![migration.version, migration.checksum()],
     )
     .map_err(sqlite)?;
     tx.execute(

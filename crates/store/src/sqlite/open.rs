@@ -91,8 +91,7 @@ pub struct Opened {
 ///
 /// A writer's connection has the write-ahead log on and syncs each commit. Its files are the user's own
 /// with mode 0600: bits that let others read are taken away, bits that let others write are a refusal. A
-/// reader also takes root's files and changes no bits. `now`, in microseconds UTC, is kept with the
-/// migrations that this call applies.
+/// reader also takes root's files and changes no bits.
 ///
 /// Waits up to five seconds for each lock that another process holds.
 ///
@@ -110,19 +109,14 @@ pub struct Opened {
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("notes.db");
-/// assert_eq!(open(&path, OpenMode::Existing, SCHEMA, 0).unwrap_err().kind(), "not_found");
-/// assert!(open(&path, OpenMode::CreateOrOpen, SCHEMA, 0)?.created);
+/// assert_eq!(open(&path, OpenMode::Existing, SCHEMA).unwrap_err().kind(), "not_found");
+/// assert!(open(&path, OpenMode::CreateOrOpen, SCHEMA)?.created);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn open(
-    path: &Path,
-    mode: OpenMode,
-    migrations: &[Migration],
-    now: i64,
-) -> Result<Opened, OpenError> {
+pub fn open(path: &Path, mode: OpenMode, migrations: &[Migration]) -> Result<Opened, OpenError> {
     match mode {
-        OpenMode::CreateOrOpen => open_writer(path, Purpose::Create, migrations, now),
-        OpenMode::Existing => open_writer(path, Purpose::Write, migrations, now),
+        OpenMode::CreateOrOpen => open_writer(path, Purpose::Create, migrations),
+        OpenMode::Existing => open_writer(path, Purpose::Write, migrations),
         OpenMode::ReadOnly => open_reader(path, migrations),
     }
 }
@@ -131,7 +125,6 @@ fn open_writer(
     path: &Path,
     purpose: Purpose,
     migrations: &[Migration],
-    now: i64,
 ) -> Result<Opened, OpenError> {
     check_library()?;
     migrate::newest(path, migrations)?;
@@ -165,7 +158,7 @@ fn open_writer(
     conn.execute_batch(SYNCED).map_err(sqlite)?;
     enter_wal(&conn, &path)?;
     if state != State::At(newest) {
-        migrate::migrate(&mut conn, &path, migrations, now)?;
+        migrate::migrate(&mut conn, &path, migrations)?;
     }
     place.recheck(identity)?;
     Ok(Opened { conn, path, created, immutable: false })

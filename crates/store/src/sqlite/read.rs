@@ -159,12 +159,13 @@ pub(super) fn approvals(
     if owned { lookup::approvals(conn, question) } else { Ok(Vec::new()) }
 }
 
-/// A content row; one that is larger than any of ours has no bytes.
+/// A content row; one that is larger than any of ours has no bytes but a salt, so that it is none of an erased one.
 pub(super) fn stored_content(conn: &Connection, digest: Digest) -> Result<Option<StoredContent>> {
     let read = || {
         let bytes = sql::guarded("bytes", MAX_CONTENT_BYTES);
         conn.prepare_cached(&format!(
-            "SELECT digest, tenant, owner_kind, owner_id, owner_seq, salt, {bytes}
+            "SELECT digest, tenant, owner_kind, owner_id, owner_seq,
+                    CASE WHEN octet_length(bytes) > {MAX_CONTENT_BYTES} THEN x'00' ELSE salt END, {bytes}
              FROM contents WHERE digest = ?1"
         ))?
         .query_row(params![digest.as_bytes()], |row| {
@@ -187,7 +188,7 @@ pub(super) fn content(
     digest: Digest,
 ) -> Result<Option<Content>> {
     match stored_content(conn, digest)? {
-        Some(row) if row.tenant == tenant.as_str() => {
+        Some(row) if row.tenant == tenant.as_str() && !row.is_erased() => {
             checked_content(digest, &row.salt, row.bytes).map(Some)
         }
         _ => Ok(None),

@@ -101,16 +101,16 @@ impl SqliteStore {
     /// Opens the store in the file at `path`; the first opening draws the installation's ids and appends
     /// `journal.opened`.
     ///
-    /// With [`OpenMode::ReadOnly`] every append is refused with [`StoreError::Io`].
+    /// With [`OpenMode::ReadOnly`] every append is refused with [`StoreError::ReadOnly`].
     ///
     /// # Errors
     /// [`OpenError`] says in one sentence what to do.
     pub fn open(path: &Path, mode: OpenMode, opening: Opening<'_>) -> Result<Self, OpenError> {
-        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS, opening.now.micros())?;
+        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS)?;
         let (instance, journal) = identity(&conn, &path, mode, &opening)?;
         let mut connections = Vec::with_capacity(READERS);
         for _ in 0..READERS {
-            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS, 0)?.conn);
+            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS)?.conn);
         }
         let system = |error: std::io::Error| OpenError::System {
             path: path.clone(),
@@ -152,8 +152,7 @@ impl SqliteStore {
     }
 
     fn writing(&self) -> Result<&Writing, StoreError> {
-        let reading_only = || StoreError::Io("opened for reading only".to_owned());
-        self.writing.as_ref().ok_or_else(reading_only)
+        self.writing.as_ref().ok_or(StoreError::ReadOnly)
     }
 
     async fn submit(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
@@ -325,7 +324,7 @@ impl Store for SqliteStore {
 
 impl Ledgers for SqliteStore {
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError> {
-        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS, 0)
+        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
             .map_err(|error| fault::closed(&error))?;
         Ok(Box::new(SqliteLedger::begin(self.instance, opened.conn)?))
     }

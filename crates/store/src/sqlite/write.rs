@@ -85,7 +85,7 @@ impl Base for Desk<'_> {
         lookup::has_step(self.conn, run, step)
     }
 
-    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, u64)>, StoreError> {
+    fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, Option<u64>)>, StoreError> {
         lookup::content_owner(self.conn, digest)
     }
 
@@ -128,7 +128,7 @@ pub(super) fn write(
             .map_err(sqlite)?;
     }
     for digest in &admitted.erased {
-        conn.prepare_cached("DELETE FROM contents WHERE digest = ?1")
+        conn.prepare_cached("UPDATE contents SET salt = x'', bytes = x'' WHERE digest = ?1")
             .and_then(|mut statement| statement.execute(params![digest.as_bytes()]))
             .map_err(sqlite)?;
     }

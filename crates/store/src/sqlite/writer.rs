@@ -173,7 +173,7 @@ impl Writer {
                 self.conn.query_row("PRAGMA main.synchronous", [], |row| row.get::<_, i64>(0))
             });
         if set.map_err(|error| refusal(&error))? != level {
-            return Err(StoreError::Io("the level of syncs could not be set".to_owned()));
+            return Err(StoreError::SyncLevel);
         }
         self.synced = synced;
         Ok(())
@@ -187,7 +187,7 @@ impl Writer {
     /// A commit that returned an error may have happened: everything is closed, opened again and read again.
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
         let before = self.last;
-        let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS, 0);
+        let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
         let Ok(reopened) = reopened else { return (StoreError::InDoubt, false) };
         self.conn = reopened.conn;
         prepare(&self.conn);

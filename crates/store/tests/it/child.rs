@@ -73,7 +73,7 @@ fn child() {
     };
     let umask = u32::from_str_radix(parts.next().unwrap(), 8).unwrap();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
-    match open(Path::new(parts.next().unwrap()), mode, SCHEMA, 7) {
+    match open(Path::new(parts.next().unwrap()), mode, SCHEMA) {
         Ok(opened) => {
             let rows: i64 =
                 opened.conn.query_row("SELECT count(*) FROM thing", [], |row| row.get(0)).unwrap();

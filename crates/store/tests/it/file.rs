@@ -43,7 +43,7 @@ fn a_reader_reads_and_refuses_every_append() {
     let mut run = Scenario::new(1, writer.instance());
     let begin = run.begin();
     let refused = block_on(reader.append(&scope(), begin.clone())).unwrap_err();
-    assert_eq!(refused, StoreError::Io("opened for reading only".to_owned()));
+    assert_eq!(refused, StoreError::ReadOnly);
     block_on(writer.append(&scope(), begin)).unwrap();
     // What was written after it was opened is seen.
     assert!(block_on(reader.run(&scope(), run.run)).unwrap().is_some());

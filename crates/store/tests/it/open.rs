@@ -37,12 +37,12 @@ pub fn existing() -> (TempDir, PathBuf) {
 
 /// Opens or creates a database that must open.
 pub fn open_new(path: &Path) -> Opened {
-    open(path, OpenMode::CreateOrOpen, SCHEMA, 7).unwrap()
+    open(path, OpenMode::CreateOrOpen, SCHEMA).unwrap()
 }
 
 /// The refusal that opening must end in: one printable line that says what to do.
 pub fn refusal(path: &Path, mode: OpenMode) -> OpenError {
-    let error = open(path, mode, SCHEMA, 7).expect_err("opened what it should refuse");
+    let error = open(path, mode, SCHEMA).expect_err("opened what it should refuse");
     let text = error.to_string();
     assert!(!text.chars().any(char::is_control), "{text}");
     assert!(text.contains("; "), "says what to do: {text}");
@@ -112,7 +112,7 @@ fn a_writer_is_hardened_and_synced() {
 #[test]
 fn a_reader_cannot_write() {
     let (_dir, path) = existing();
-    let opened = open(&path, OpenMode::ReadOnly, SCHEMA, 7).unwrap();
+    let opened = open(&path, OpenMode::ReadOnly, SCHEMA).unwrap();
     assert!(opened.conn.is_readonly("main").unwrap());
     assert!(opened.conn.execute("INSERT INTO thing (name) VALUES ('x')", []).is_err());
 }
@@ -123,7 +123,7 @@ fn what_one_wrote_the_next_reads_in_each_mode() {
     let first = open_new(&path);
     first.conn.execute("INSERT INTO thing (name) VALUES ('kept')", []).unwrap();
     for mode in MODES {
-        let next = open(&path, mode, SCHEMA, 7).unwrap();
+        let next = open(&path, mode, SCHEMA).unwrap();
         assert!(!next.created);
         let name: String =
             next.conn.query_row("SELECT name FROM thing", [], |row| row.get(0)).unwrap();
@@ -153,7 +153,7 @@ fn each_character_of_a_path_is_only_a_character() {
         drop(open_new(&path));
         assert!(path.is_file(), "{name:?}");
         for mode in MODES {
-            assert!(!open(&path, mode, SCHEMA, 7).unwrap().created, "{name:?} {mode:?}");
+            assert!(!open(&path, mode, SCHEMA).unwrap().created, "{name:?} {mode:?}");
         }
     }
     assert!(!folder.join("xA").exists());
@@ -216,7 +216,7 @@ fn a_schema_that_is_not_exactly_ours_is_refused_by_all() {
     let (_dir, path) = existing();
     spoil(&path, "INSERT INTO thing VALUES ('x'); ANALYZE");
     for mode in MODES {
-        open(&path, mode, SCHEMA, 7).unwrap();
+        open(&path, mode, SCHEMA).unwrap();
     }
 }
 
@@ -324,7 +324,7 @@ fn a_file_cut_anywhere_is_refused() {
     // The control: all of it opens.
     let (_dir, copy) = place();
     std::fs::write(&copy, &whole).unwrap();
-    open(&copy, OpenMode::Existing, SCHEMA, 7).unwrap();
+    open(&copy, OpenMode::Existing, SCHEMA).unwrap();
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn opening_drops_no_lock_that_this_process_holds() {
     let held = locks_on(&path);
     assert!(held > 0);
     for mode in MODES {
-        drop(open(&path, mode, SCHEMA, 7).unwrap());
+        drop(open(&path, mode, SCHEMA).unwrap());
     }
     std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
     assert_eq!(refusal(&dir.path().join("link"), OpenMode::Existing).kind(), "symlink");

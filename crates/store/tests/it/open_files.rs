@@ -78,9 +78,9 @@ fn a_database_that_others_may_read_is_tightened_by_a_writer_only() {
     for mode in [0o644, 0o640, 0o604, 0o755] {
         let (_dir, path) = existing();
         set_mode(&path, mode);
-        open(&path, OpenMode::ReadOnly, SCHEMA, 7).unwrap();
+        open(&path, OpenMode::ReadOnly, SCHEMA).unwrap();
         assert_eq!(mode_of(&path), mode);
-        open(&path, OpenMode::Existing, SCHEMA, 7).unwrap();
+        open(&path, OpenMode::Existing, SCHEMA).unwrap();
         assert_eq!(mode_of(&path), 0o600);
     }
 }
@@ -96,7 +96,7 @@ fn side_files_that_others_may_write_are_refused_and_readable_ones_tightened() {
             assert_eq!(refusal(&path, how).kind(), "writable_by_others", "{suffix}");
         }
         set_mode(&file, 0o644);
-        open(&path, OpenMode::Existing, SCHEMA, 7).unwrap();
+        open(&path, OpenMode::Existing, SCHEMA).unwrap();
         assert_eq!(mode_of(&file), 0o600);
     }
 }
@@ -151,7 +151,7 @@ fn a_second_name_of_the_database_is_refused() {
         }
     }
     std::fs::remove_file(&other).unwrap();
-    open(&path, OpenMode::Existing, SCHEMA, 7).unwrap();
+    open(&path, OpenMode::Existing, SCHEMA).unwrap();
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_folder_that_others_may_write_is_refused_unless_sticky() {
         }
         set_mode(dir.path(), mode | 0o1000);
         for how in MODES {
-            open(&path, how, SCHEMA, 7).unwrap();
+            open(&path, how, SCHEMA).unwrap();
         }
     }
 }
@@ -175,7 +175,7 @@ fn a_link_to_the_folder_is_followed_to_the_real_one() {
     let outside = tempfile::tempdir().unwrap();
     let link = outside.path().join("state");
     symlink(dir.path(), &link).unwrap();
-    let opened = open(&link.join("portcullis.db"), OpenMode::Existing, SCHEMA, 7).unwrap();
+    let opened = open(&link.join("portcullis.db"), OpenMode::Existing, SCHEMA).unwrap();
     assert_eq!(opened.path, path.canonicalize().unwrap());
 }
 

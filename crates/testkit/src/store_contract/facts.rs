@@ -82,6 +82,7 @@ pub fn a_person_records_answers_and_ends(backend: &dyn Backend) {
     refuse(&finish);
     refuse(&|run| run.labelled());
     refuse(&expire);
+    refuse(&|run| run.closed(QuestionStatus::Withdrawn));
     refuse(&|run| {
         reject(run);
         run.step = StepId::from_bytes([1; 16]);
@@ -122,6 +123,8 @@ pub fn time_records_the_end_of_its_question(backend: &dyn Backend) {
     }
     refuse(&|run| run.run_finished(EndReason::ApprovalExpired));
     refuse(&|run| run.closed(QuestionStatus::Withdrawn));
+    // The end of the question without the end of the run that waited for it.
+    refuse(&expire);
     refuse(&|run| {
         expire(run);
         run.run_finished(EndReason::GoalCompleted);
@@ -151,5 +154,33 @@ pub fn a_driver_says_nothing_for_people_and_time(backend: &dyn Backend) {
     }
     // The control: taking the run up by itself.
     ok(&*store, append(&|_| ()));
+    fold::check(&*store);
+}
+
+/// A grant is used by the append that starts its call, or not at all.
+pub fn a_grant_is_used_with_its_start(backend: &dyn Backend) {
+    let store = plain(backend);
+    let granted = || {
+        let (mut run, [begin, asked]) = waiting(&*store);
+        run.answered("ann", Answer::Approve);
+        let answered = run.operator();
+        run.lease_acquired(LeaseCause::Free);
+        let taken = run.taking(false);
+        run.judged(ask());
+        run.used();
+        (run, [begin, asked, answered, taken])
+    };
+    let (mut run, appends) = granted();
+    for append in appends {
+        ok(&*store, append);
+    }
+    refused(&*store, run.driver(Durability::Synced), &StoreError::NotAdmitted);
+    let (mut run, _) = granted();
+    run.run_finished(EndReason::GoalFailed);
+    refused(&*store, run.driver(Durability::Synced), &StoreError::NotAdmitted);
+    // The control.
+    let (mut run, _) = granted();
+    run.started();
+    ok(&*store, run.driver(Durability::Synced));
     fold::check(&*store);
 }

@@ -193,6 +193,7 @@ pub fn a_sweep_ends_a_grant_when_due(backend: &dyn Backend) {
     let due = run.at.after(Duration::from_secs(60));
     let sweep = |now: Timestamp, due: Timestamp, status| {
         let (mut run, _) = granted(9);
+        run.at = now;
         run.closed(QuestionStatus::Expired);
         run.run_finished(EndReason::ApprovalExpired);
         let question = run.question.unwrap().0;

@@ -1,10 +1,11 @@
 //! Cases: pages, damaged rows, contents, tenants and snapshots.
 
 use portcullis_domain::approval::Answer;
-use portcullis_domain::event::Body;
+use portcullis_domain::event::{Body, OutcomeLate};
 use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{
-    DamagedRow, Durability, EventFilter, MAX_PAGE, Page, Rows, StoreError,
+    Condition, DamagedRow, Durability, EventFilter, MAX_PAGE, NewEvent, Page, Rows, StoreError,
 };
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::row::{Cell, Row as _};
@@ -234,6 +235,51 @@ pub fn an_erased_content_is_gone_and_recorded(backend: &dyn Backend) {
     assert_eq!((last.kind.as_str(), last.stream_kind.as_str()), ("content.erased", "system"));
     let body = Body::read(&last.kind, 1, &last.payload).unwrap();
     assert!(matches!(body, Body::ContentErased(body) if body.content == digest));
+    fold::check(&*store);
+}
+
+/// Whoever kept a content from before its erasure cannot bring it again, nor have it named anew, not even an empty one.
+pub fn an_erased_content_is_not_brought_again(backend: &dyn Backend) {
+    let store = plain(backend);
+    let mut run = Scenario::new(2, store.instance());
+    ok(&*store, run.begin());
+    run.step_opened();
+    ok(&*store, run.driver(Durability::Synced));
+    for bytes in [b"once".as_slice(), b""] {
+        let mut kept = Scenario::new(2, store.instance());
+        kept.begin();
+        kept.step_opened();
+        kept.driver(Durability::Synced);
+        kept.proposed(bytes);
+        let proposal = kept.driver(Durability::Synced);
+        let content = proposal.contents[0].clone();
+        let named = content.reference();
+        let late = |contents| {
+            let mut late = Scenario::new(2, store.instance());
+            late.begin();
+            late.step_opened();
+            let mut observation = late.observation(ObservationKind::ToolResult, b"");
+            observation.content = Some(named);
+            let body = Body::OutcomeLate(OutcomeLate { epoch: late.epoch, observation });
+            let event =
+                NewEvent { stream: late.run.into(), step: Some(late.step), at: late.at, body };
+            let mut append = late.append(Condition::Late, Durability::Synced);
+            (append.events, append.contents) = (vec![event], contents);
+            append
+        };
+        ok(&*store, late(vec![content.clone()]));
+        // The control: before the erasure it may be named, and brought, again.
+        ok(&*store, late(Vec::new()));
+        ok(&*store, late(vec![content.clone()]));
+        block_on(store.erase(&scope(), named.digest, "operator", run.at)).unwrap();
+        for store in [&store, &plain(backend)] {
+            refused(&**store, late(vec![content.clone()]), &StoreError::NotAdmitted);
+            refused(&**store, late(Vec::new()), &StoreError::NotAdmitted);
+            assert_eq!(block_on(store.content(&scope(), named.digest)), Ok(None));
+        }
+        let row = store.begin().unwrap().content(named.digest).unwrap().unwrap();
+        assert!(row.is_erased() && row.salt.is_empty() && row.bytes.is_empty());
+    }
     fold::check(&*store);
 }
 

@@ -15,6 +15,14 @@ mod move_entry;
 mod open;
 mod output;
 mod read;
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test makes files as it likes"
+)]
+mod reference;
 mod replace;
 mod schema;
 mod search;

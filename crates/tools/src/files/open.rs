@@ -57,7 +57,8 @@ impl Files {
     /// Opens the operator's folder and holds it. `forbidden` are absolute paths that no agent may reach: the
     /// state, key and policy folders. They need not exist yet.
     ///
-    /// The folder is opened once: renaming or replacing it afterwards does not change what is held.
+    /// The folder is opened once: renaming or replacing it afterwards does not change what is held. What a killed
+    /// process of ours had begun to write in it is removed.
     ///
     /// # Errors
     /// [`FilesError`] when it is no folder, when it meets a forbidden one (through links and bind mounts too), or
@@ -81,6 +82,8 @@ impl Files {
             held.identity().map_err(|fault| FilesError::Open { folder: folder.clone(), fault })?;
         let real = std::fs::canonicalize(root).map_or(folder, |real| shown(&real));
         let target = format!("folder {real} (device {device}, inode {inode})");
+        // What could not be swept lies hidden and in nobody's way, as before.
+        held.sweep();
         Ok(Self { root: held, target })
     }
 }

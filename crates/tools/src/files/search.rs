@@ -17,18 +17,18 @@ pub(super) const NAME: &str = "files.search";
 pub const MAX_MATCHES: usize = 200;
 
 /// The most bytes of one line that are shown.
-const MAX_LINE: usize = 300;
+pub(super) const MAX_LINE: usize = 300;
 /// What is shown of a longer line in front of the match.
 const LEAD: usize = 80;
 /// Paths and lines of one answer together, in bytes, before JSON escapes some of them.
-const MAX_TEXT: usize = 256 * 1024;
+pub(super) const MAX_TEXT: usize = 256 * 1024;
 /// Six bytes for each of [`MAX_TEXT`], and what stands around them.
 const MAX_RESULT: u64 = 2 * 1024 * 1024;
 /// The most characters of the text that is looked for.
 const MAX_NEEDLE: u64 = 1_000;
 
 /// Bounds of one search: what a cold disk can give well within the deadline.
-const LIMITS: WalkLimits = WalkLimits {
+pub(super) const LIMITS: WalkLimits = WalkLimits {
     max_files: 5_000,
     max_entries: 50_000,
     max_total_bytes: 64 * 1024 * 1024,

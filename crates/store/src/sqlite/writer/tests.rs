@@ -22,7 +22,7 @@ pub(in crate::sqlite) struct Bench {
 pub(in crate::sqlite) fn bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.db");
-    let conn = open(&path, OpenMode::CreateOrOpen, MIGRATIONS, 0).unwrap().conn;
+    let conn = open(&path, OpenMode::CreateOrOpen, MIGRATIONS).unwrap().conn;
     let (now, entropy) = (Timestamp::from_micros(0), SeededEntropy::new(1));
     let instance = InstanceId::draw(now, &entropy);
     let journal = JournalId::draw(now, &entropy);
@@ -219,7 +219,7 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
     // Another process opens the step first.
     let path = bench.folder.path().join("p.db");
     let mut other = Writer {
-        conn: open(&path, OpenMode::Existing, MIGRATIONS, 0).unwrap().conn,
+        conn: open(&path, OpenMode::Existing, MIGRATIONS).unwrap().conn,
         path,
         instance: bench.writer.instance,
         journal: bench.writer.journal,
