@@ -243,6 +243,7 @@ impl From<StoreError> for Failure {
             StoreError::NotAdmitted => Self::new(Code::Bug, sentence),
             StoreError::ReadOnly
             | StoreError::SyncLevel
+            | StoreError::Moved
             | StoreError::NotOpened { .. }
             | StoreError::Medium { .. }
             | StoreError::InDoubt

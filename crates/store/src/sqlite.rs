@@ -14,6 +14,7 @@ mod ledger;
 mod lookup;
 pub mod migrate;
 pub mod open;
+mod place;
 mod queue;
 mod read;
 mod readers;

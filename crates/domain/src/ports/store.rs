@@ -208,6 +208,11 @@ pub enum StoreError {
         /// The back end's own number for it; SQLite's extended code, zero in memory.
         code: i32,
     },
+    /// The file that was opened is no longer at its path.
+    #[error(
+        "the database was moved, removed or replaced while it was open; put it back or start again"
+    )]
+    Moved,
     /// The commit failed midway: it may or may not have happened. The handle is closed; open and look again.
     #[error("it is not known whether the last record was stored; look again")]
     InDoubt,
@@ -232,6 +237,7 @@ impl StoreError {
             Self::WriterTooOld
             | Self::Damaged { .. }
             | Self::Full
+            | Self::Moved
             | Self::ReadOnly
             | Self::SyncLevel
             | Self::NotOpened { .. }

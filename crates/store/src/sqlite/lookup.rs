@@ -171,6 +171,13 @@ pub(super) fn journal_tip(conn: &Connection) -> Result<Tip> {
     stored::tip(seq, &hash)
 }
 
+/// SQLite's count of what other connections have committed to the file, as this one sees it.
+pub(super) fn data_version(conn: &Connection) -> Result<i64> {
+    conn.prepare_cached("PRAGMA data_version")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(|e| refusal(&e))
+}
+
 /// The installation and its journal; `None` before the first opening is complete.
 pub(super) fn identity(conn: &Connection) -> rusqlite::Result<Option<(InstanceId, JournalId)>> {
     let read = |name: &str| -> rusqlite::Result<Option<[u8; 16]>> {

@@ -237,7 +237,7 @@ pub enum WriterError {
 /// # Errors
 ///
 /// [`WriterError::TooOld`] after such an upgrade; [`WriterError::Unreadable`] when the row is missing or odd.
-pub fn check_writer(tx: &Transaction<'_>, ours: i64) -> Result<(), WriterError> {
+pub fn check_writer(tx: &Connection, ours: i64) -> Result<(), WriterError> {
     let oldest: i64 = tx
         .prepare_cached("SELECT value FROM meta WHERE name = 'oldest_writer'")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))

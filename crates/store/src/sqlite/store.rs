@@ -26,6 +26,7 @@ use super::ddl::MIGRATIONS;
 use super::error::OpenError;
 use super::ledger::SqliteLedger;
 use super::open::{OpenMode, Opened, open};
+use super::place::Place;
 use super::readers::{READERS, Readers};
 use super::write::{Memory, write_event, write_identity};
 use super::writer::{self, Renewal, Writer};
@@ -128,7 +129,8 @@ impl SqliteStore {
                     journal,
                     observers: opening.observers,
                     memory: Memory::new(),
-                    last: None,
+                    seen: None,
+                    place: Place::of(&path),
                     synced: true,
                     #[cfg(test)]
                     plans: Arc::default(),

@@ -23,26 +23,38 @@ use crate::stored::int;
 pub(super) struct Memory {
     runs: Cache<RunId, RunState>,
     threads: Cache<ThreadId, Thread>,
+    terms: Cache<RunId, Option<LeaseTerm>>,
 }
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { runs: Cache::new(256), threads: Cache::new(256) }
+        Self { runs: Cache::new(256), threads: Cache::new(256), terms: Cache::new(256) }
     }
 
     pub(super) fn clear(&mut self) {
         self.runs.clear();
         self.threads.clear();
+        self.terms.clear();
     }
 
     /// Keeps the rows of an append that was written.
-    pub(super) fn keep(&mut self, run: Option<Changed<RunState>>, thread: Option<Changed<Thread>>) {
-        if let Some(Changed { row, .. }) = run {
+    pub(super) fn keep(&mut self, admitted: Admitted) {
+        if let Some(Changed { row, .. }) = admitted.run {
             self.runs.put(row.run.id, row);
         }
-        if let Some(Changed { row, .. }) = thread {
+        if let Some(Changed { row, .. }) = admitted.thread {
             self.threads.put(row.id, row);
         }
+        match admitted.term {
+            TermChange::Keep => {}
+            TermChange::Set(run, term) => self.keep_term(run, Some(term)),
+            TermChange::Remove(run) => self.keep_term(run, None),
+        }
+    }
+
+    /// Keeps the term of a run's lease.
+    pub(super) fn keep_term(&mut self, run: RunId, term: Option<LeaseTerm>) {
+        self.terms.put(run, term);
     }
 }
 
@@ -62,7 +74,12 @@ impl Base for Desk<'_> {
     }
 
     fn lease(&mut self, run: RunId) -> Result<Option<LeaseTerm>, StoreError> {
-        lookup::lease(self.conn, run)
+        if let Some(term) = self.memory.terms.get(run) {
+            return Ok(term);
+        }
+        let found = lookup::lease(self.conn, run)?;
+        self.memory.terms.put(run, found);
+        Ok(found)
     }
 
     fn thread(&mut self, thread: ThreadId) -> Result<Option<Thread>, StoreError> {

@@ -19,23 +19,24 @@ use portcullis_domain::ports::{Append, Durability, Observer, StoreError};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::Tip;
 use portcullis_domain::time::Timestamp;
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::Connection;
 
 use super::ddl::MIGRATIONS;
 use super::fault::{is_full, refusal};
 use super::lookup;
 use super::migrate::{WriterError, check_writer};
 use super::open::{OpenMode, open};
+use super::place::Place;
 use super::write::{Desk, Memory, write, write_term};
 use crate::admit::{Base as _, Chain, admit};
 use crate::memory::renewed;
 use crate::observe;
 
-/// `synchronous` without a sync of each commit, as SQLite numbers it.
-const NORMAL: i64 = 1;
+/// Commits without a sync of each.
+const NORMAL: &str = "PRAGMA main.synchronous = NORMAL";
 
-/// The same, with a sync of each commit.
-const FULL: i64 = 2;
+/// Commits with a sync of each.
+const FULL: &str = "PRAGMA main.synchronous = FULL";
 
 /// A lease that is to be prolonged.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,15 @@ pub(super) enum Plan {
     PanicBeforeCommit,
 }
 
+/// The file as a writer left or found it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// SQLite's count of what other connections committed.
+    version: i64,
+    /// The journal's end.
+    tip: Tip,
+}
+
 pub(super) struct Writer {
     pub(super) conn: Connection,
     pub(super) path: PathBuf,
@@ -85,8 +95,10 @@ pub(super) struct Writer {
     pub(super) journal: JournalId,
     pub(super) observers: Vec<Arc<dyn Observer>>,
     pub(super) memory: Memory,
-    /// The journal's end when this writer last saw it; what it remembers is true as of then.
-    pub(super) last: Option<Tip>,
+    /// The file when this writer last saw it; what it remembers is true as of then.
+    pub(super) seen: Option<Seen>,
+    /// Where the file was when it was opened.
+    pub(super) place: Place,
     /// Whether the connection syncs each commit.
     pub(super) synced: bool,
     #[cfg(test)]
@@ -113,7 +125,7 @@ impl Writer {
             Err(_) => (StoreError::Closed, false),
         };
         self.memory.clear();
-        self.last = None;
+        self.seen = None;
         let answers = (0..count).map(|_| Err(failure.clone())).collect();
         Served { answers, durability: Durability::Written, goes_on }
     }
@@ -124,24 +136,29 @@ impl Writer {
         tasks: Vec<Task>,
         committing: &std::cell::Cell<bool>,
     ) -> Result<Vec<Result<Vec<Event>, StoreError>>, Failed> {
+        self.place.check().map_err(Failed::Refused)?;
         self.set_synced(tasks.iter().any(Task::is_synced)).map_err(Failed::Refused)?;
-        let tx = Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate)
-            .map_err(|error| Failed::Refused(refusal(&error)))?;
-        check(&tx).map_err(Failed::Refused)?;
-        let mut tip = lookup::journal_tip(&tx).map_err(Failed::Refused)?;
-        if self.last != Some(tip) {
-            self.memory.clear();
-        }
-        self.last = Some(tip);
+        let tx = Tx::begin(&self.conn).map_err(Failed::Refused)?;
+        let version = lookup::data_version(&self.conn).map_err(Failed::Refused)?;
+        let mut tip = match self.seen {
+            Some(seen) if seen.version == version => seen.tip,
+            // Somebody else has written: what is remembered may be wrong, and a newer program may be among them.
+            _ => {
+                self.memory.clear();
+                check(&self.conn).map_err(Failed::Refused)?;
+                lookup::journal_tip(&self.conn).map_err(Failed::Refused)?
+            }
+        };
+        self.seen = Some(Seen { version, tip });
         let mut answers = Vec::with_capacity(tasks.len());
         // What one job alone wrote is taken back with the whole transaction, without a copy of each page.
         let alone = tasks.len() == 1;
         for task in tasks {
             let chain = Chain { instance: self.instance, journal: self.journal, tip };
             let run = |conn: &Connection| task.run(conn, &mut self.memory, &chain);
-            let answer = if alone { run(&tx) } else { in_savepoint(&tx, run) };
+            let answer = if alone { run(&self.conn) } else { in_savepoint(&self.conn, run) };
             // A full disk, among others, makes SQLite end the whole transaction by itself.
-            if let (Err(error), true) = (&answer, tx.is_autocommit()) {
+            if let (Err(error), true) = (&answer, self.conn.is_autocommit()) {
                 return Err(Failed::Refused(error.clone()));
             }
             if let Some(event) = answer.as_ref().ok().and_then(|events| events.last()) {
@@ -150,31 +167,27 @@ impl Writer {
             answers.push(answer);
         }
         if answers.iter().all(Result::is_err) {
-            tx.rollback().map_err(|error| Failed::Refused(refusal(&error)))?;
+            tx.rollback().map_err(Failed::Refused)?;
             return Ok(answers);
         }
         #[cfg(test)]
-        self.follow_plan(&tx);
+        self.follow_plan();
         committing.set(true);
         tx.commit().map_err(Failed::Commit)?;
-        self.last = Some(tip);
+        self.seen = Some(Seen { version, tip });
         Ok(answers)
     }
 
-    /// Sets how the next commit is made, and reads it back: an unknown level, or one inside a transaction, is
-    /// ignored without an error.
+    /// Sets how the next commit is made. Inside a transaction SQLite would ignore it without an error.
     fn set_synced(&mut self, synced: bool) -> Result<(), StoreError> {
         if self.synced == synced {
             return Ok(());
         }
-        let level = if synced { FULL } else { NORMAL };
-        let set =
-            self.conn.execute_batch(&format!("PRAGMA main.synchronous = {level}")).and_then(|()| {
-                self.conn.query_row("PRAGMA main.synchronous", [], |row| row.get::<_, i64>(0))
-            });
-        if set.map_err(|error| refusal(&error))? != level {
+        if !self.conn.is_autocommit() {
             return Err(StoreError::SyncLevel);
         }
+        let set = if synced { FULL } else { NORMAL };
+        self.conn.execute_batch(set).map_err(|error| refusal(&error))?;
         self.synced = synced;
         Ok(())
     }
@@ -186,12 +199,13 @@ impl Writer {
 
     /// A commit that returned an error may have happened: everything is closed, opened again and read again.
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
-        let before = self.last;
+        let before = self.seen.map(|seen| seen.tip);
         let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
         let Ok(reopened) = reopened else { return (StoreError::InDoubt, false) };
         self.conn = reopened.conn;
         prepare(&self.conn);
         self.synced = true;
+        self.place = Place::of(&self.path);
         let now = lookup::journal_tip(&self.conn).ok();
         // What ran out of room left no commit behind. Of every other error a trace may come back.
         let absent = is_full(error) && now.is_some() && now == before;
@@ -200,10 +214,10 @@ impl Writer {
 
     #[cfg(test)]
     #[allow(clippy::panic, clippy::unwrap_used, reason = "a planned fault of a test")]
-    fn follow_plan(&self, tx: &Transaction<'_>) {
+    fn follow_plan(&self) {
         match self.plans.lock().unwrap().pop() {
             // The transaction ends before the commit, which then has nothing to commit and fails.
-            Some(Plan::FailCommit) => tx.execute_batch("ROLLBACK").unwrap(),
+            Some(Plan::FailCommit) => self.conn.execute_batch("ROLLBACK").unwrap(),
             Some(Plan::PanicBeforeCommit) => std::panic::resume_unwind(Box::new("planned")),
             None => {}
         }
@@ -216,12 +230,44 @@ pub(super) fn prepare(conn: &Connection) {
 }
 
 /// Whether this program may still write.
-fn check(tx: &Transaction<'_>) -> Result<(), StoreError> {
+fn check(conn: &Connection) -> Result<(), StoreError> {
     let newest = MIGRATIONS.last().map_or(0, |migration| migration.version);
-    check_writer(tx, newest).map_err(|error| match error {
+    check_writer(conn, newest).map_err(|error| match error {
         WriterError::TooOld { .. } => StoreError::WriterTooOld,
         WriterError::Unreadable(error) => refusal(&error),
     })
+}
+
+/// A write transaction. Dropping it takes back what was written.
+struct Tx<'a>(&'a Connection);
+
+impl<'a> Tx<'a> {
+    fn begin(conn: &'a Connection) -> Result<Self, StoreError> {
+        run(conn, "BEGIN IMMEDIATE").map_err(|error| refusal(&error))?;
+        Ok(Self(conn))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        run(self.0, "COMMIT")
+    }
+
+    fn rollback(self) -> Result<(), StoreError> {
+        run(self.0, "ROLLBACK").map_err(|error| refusal(&error))
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        // After a commit or a rollback there is nothing to take back.
+        if !self.0.is_autocommit() {
+            let _closed_with_the_connection = run(self.0, "ROLLBACK");
+        }
+    }
+}
+
+/// Runs a statement without parameters, prepared once.
+fn run(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(sql)?.execute([]).map(drop)
 }
 
 /// Runs a task so that a refusal takes back what it wrote, and nothing of the others.
@@ -229,11 +275,7 @@ fn in_savepoint<T>(
     conn: &Connection,
     task: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
-    let run = |sql: &str| {
-        conn.prepare_cached(sql)
-            .and_then(|mut statement| statement.execute([]))
-            .map_err(|error| refusal(&error))
-    };
+    let run = |sql: &str| run(conn, sql).map_err(|error| refusal(&error));
     run("SAVEPOINT job")?;
     let answer = task(conn);
     if answer.is_err() && !conn.is_autocommit() {
@@ -275,10 +317,11 @@ impl Task {
         let mut desk = Desk { conn, memory, instance: chain.instance };
         match self {
             Self::Append(tenant, append) => {
-                let admitted = admit(&mut desk, chain, &tenant, append)?;
+                let mut admitted = admit(&mut desk, chain, &tenant, append)?;
                 write(conn, &tenant, &admitted)?;
-                memory.keep(admitted.run, admitted.thread);
-                Ok(admitted.events)
+                let events = std::mem::take(&mut admitted.events);
+                memory.keep(admitted);
+                Ok(events)
             }
             Self::Renew(tenant, renewal) => {
                 let held = desk.run(renewal.run)?.filter(|held| held.run.tenant == tenant);
@@ -286,6 +329,7 @@ impl Task {
                 let Renewal { run, epoch, now, until } = renewal;
                 let term = renewed(held.as_ref(), term, epoch, now, until)?;
                 write_term(conn, run, term)?;
+                memory.keep_term(run, Some(term));
                 Ok(Vec::new())
             }
         }

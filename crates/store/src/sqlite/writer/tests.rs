@@ -31,6 +31,7 @@ pub(in crate::sqlite) fn bench() -> Bench {
     write_identity(&conn, instance, journal).unwrap();
     write_event(&conn, &event, &payload).unwrap();
     let plans = Arc::default();
+    let place = Place::of(&path);
     let writer = Writer {
         conn,
         path,
@@ -38,7 +39,8 @@ pub(in crate::sqlite) fn bench() -> Bench {
         journal,
         observers: Vec::new(),
         memory: Memory::new(),
-        last: None,
+        seen: None,
+        place,
         synced: true,
         plans: Arc::clone(&plans),
     };
@@ -124,9 +126,10 @@ fn a_job_that_fails_half_way_takes_back_what_it_wrote() {
     let mut bench = bench();
     let (mut one, mut two) = (bench.run(1), bench.run(2));
     assert_eq!(bench.serve(vec![one.begin()]).1, [Ok(4)]);
-    // The run's row goes away behind the writer, which finds out after it has written the event.
-    let conn = Connection::open(bench.folder.path().join("p.db")).unwrap();
-    conn.execute_batch("PRAGMA foreign_keys = OFF; DELETE FROM runs").unwrap();
+    // The run's row goes away behind the writer's memory, which finds out after it has written the event.
+    let conn = &bench.writer.conn;
+    conn.execute_batch("PRAGMA foreign_keys = OFF; DELETE FROM runs; PRAGMA foreign_keys = ON")
+        .unwrap();
     one.step_opened();
     let opened = one.driver(Durability::Synced);
     let (goes_on, answers) = bench.serve(vec![opened, two.begin()]);
@@ -218,6 +221,7 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
     let stale = run.driver(Durability::Synced);
     // Another process opens the step first.
     let path = bench.folder.path().join("p.db");
+    let place = Place::of(&path);
     let mut other = Writer {
         conn: open(&path, OpenMode::Existing, MIGRATIONS).unwrap().conn,
         path,
@@ -225,7 +229,8 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
         journal: bench.writer.journal,
         observers: Vec::new(),
         memory: Memory::new(),
-        last: None,
+        seen: None,
+        place,
         synced: true,
         plans: Arc::default(),
     };
@@ -280,4 +285,29 @@ fn a_renewal_is_served_between_appends() {
     assert_eq!(served.answers[1], Ok(Vec::new()));
     let term = lookup::lease(&bench.writer.conn, run.run).unwrap();
     assert_eq!(term, Some(LeaseTerm { epoch: Epoch(1), until }));
+}
+
+#[test]
+fn a_file_that_is_no_longer_at_its_path_takes_nothing_more() {
+    let mut bench = bench();
+    let (mut run, path) = (bench.run(1), bench.folder.path().join("p.db"));
+    assert_eq!(bench.serve(vec![run.begin()]).1, [Ok(4)]);
+    let away = bench.folder.path().join("away.db");
+    run.step_opened();
+    let opened = run.driver(Durability::Synced);
+    // Moved, then another file in its place, then the same one back.
+    std::fs::rename(&path, &away).unwrap();
+    assert_eq!(bench.serve(vec![opened.clone()]), (true, vec![Err(StoreError::Moved)]));
+    std::fs::copy(&away, &path).unwrap();
+    assert_eq!(bench.serve(vec![opened.clone()]).1, [Err(StoreError::Moved)]);
+    std::fs::rename(&away, &path).unwrap();
+    assert_eq!(bench.serve(vec![opened]).1, [Ok(5)]);
+    // The log alone.
+    run.proposed(b"{}");
+    let proposed = run.driver(Durability::Written);
+    let log = bench.folder.path().join("p.db-wal");
+    std::fs::rename(&log, &away).unwrap();
+    assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::Moved)]);
+    std::fs::rename(&away, &log).unwrap();
+    assert_eq!(bench.serve(vec![proposed]).1, [Ok(6)]);
 }
