@@ -106,7 +106,7 @@ fn decide(
         labels: labels.clone(),
         label_seq: 1,
     };
-    let call = ProposedCall { tool: spec.clone(), arguments: arguments.clone() };
+    let call = ProposedCall { tool: spec, arguments: &arguments };
     let verdict = policy.decide(&call, &facts)?;
     ensure!(matches!(verdict, Verdict::Allow { .. }), "the call is not allowed");
     let decided = Instant::now();

@@ -3,7 +3,7 @@
 //! No space, keys in the order of [`Object`](crate::Object), the short escapes for quote,
 //! backslash and `\b \t \n \f \r`, lower-case `\u00xx` for the other controls, all else raw.
 
-use crate::object;
+use crate::object::{self, Object};
 use crate::scan::plain_run;
 use crate::value::Value;
 
@@ -17,6 +17,16 @@ enum Open<'a> {
 pub(crate) fn write_value(out: &mut String, value: &Value) {
     let mut open: Vec<Open<'_>> = Vec::new();
     begin(out, &mut open, value);
+    write_rest(out, open);
+}
+
+/// Appends the canonical text of an object.
+pub(crate) fn write_object(out: &mut String, object: &Object) {
+    out.push('{');
+    write_rest(out, vec![Open::Object(object.iter())]);
+}
+
+fn write_rest<'a>(out: &mut String, mut open: Vec<Open<'a>>) {
     while let Some(container) = open.last_mut() {
         let first = matches!(out.as_bytes().last(), Some(b'[' | b'{'));
         let next = match container {

@@ -1,5 +1,6 @@
 //! Objects whose entries always stand in canonical key order.
 
+use crate::encode::write_object;
 use crate::value::Value;
 use std::cmp::Ordering;
 
@@ -84,6 +85,14 @@ impl Object {
     /// The values in the canonical order of their keys.
     pub fn values(&self) -> impl ExactSizeIterator<Item = &Value> {
         self.0.iter().map(|(_, value)| value)
+    }
+
+    /// The canonical bytes of the object.
+    #[must_use]
+    pub fn to_canonical(&self) -> Vec<u8> {
+        let mut out = String::new();
+        write_object(&mut out, self);
+        out.into_bytes()
     }
 
     /// How many entries there are.

@@ -137,7 +137,7 @@ fn canonical_arguments(tool: &Described, arguments: Object) -> Result<Object, In
 }
 
 fn request_digest(tool: &str, arguments: &Object, salt: &[u8]) -> Digest {
-    let canonical = Value::Object(arguments.clone()).to_canonical();
+    let canonical = arguments.to_canonical();
     Digest::of_parts(Kind::Arguments, &[salt, tool.as_bytes(), &canonical])
 }
 

@@ -16,8 +16,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, Committed, Condition, Disposition, Durability, Monotonic, NewEvent, SeenStep,
-    StoreError,
+    AdvertisedTool, Append, Committed, Condition, Disposition, Durability, Monotonic, NewEvent,
+    SeenStep, StoreError,
 };
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::run::{EndReason, RunStatus};
@@ -28,11 +28,11 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::Facts;
 
-use crate::admit::Call;
 use crate::compose;
 use crate::error::GateError;
 use crate::observe::{Observer, Outcome};
 use crate::parts::Parts;
+use crate::step::Judgement;
 
 /// What became of one operation on a held run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Progress {
 /// A call that was allowed and not yet executed.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
-    pub(crate) call: Call,
+    pub(crate) judgement: Judgement,
     /// The question whose grant the execution uses.
     pub(crate) grant: Option<QuestionId>,
 }
@@ -71,6 +71,8 @@ pub(crate) struct Core {
     pub(crate) epoch: Epoch,
     pub(crate) active_since: Monotonic,
     pub(crate) ready: Option<Ready>,
+    /// The frozen set as its agent sees it.
+    pub(crate) advertised: Arc<[AdvertisedTool]>,
     /// The arguments of the open step's proposal, as they were proposed.
     pub(crate) proposed: Option<Value>,
     /// The last step, as the agent is to see it.
@@ -306,20 +308,40 @@ impl Core {
 
     /// Ends the open step with an outcome, and opens the next one or ends the run in the same append.
     pub(crate) async fn end_step(&mut self, ending: Ending) -> Result<Progress, GateError> {
+        let open = self.open_place();
+        let progress = self.record_end(&ending).await?;
+        self.remember(open, ending.outcome);
+        Ok(progress)
+    }
+
+    /// The open step's index and its tool.
+    pub(crate) fn open_place(&self) -> Option<(u64, Option<String>)> {
+        let tool = |step: &Step| step.admitted.as_ref().map(|admitted| admitted.tool.clone());
+        self.open_step().map(|step| (step.index, tool(step)))
+    }
+
+    /// Records an ending.
+    pub(crate) async fn record_end(&mut self, ending: &Ending) -> Result<Progress, GateError> {
         let step = self.open_step_id()?;
         let active_us = self.take_active_us();
         self.ready = None;
-        let open = self.open_step().map(|step| (step.index, step.admitted.clone()));
-        let progress = self.record(|core| core.compose_end(step, &ending, active_us)).await?;
-        self.last = open.zip(ending.outcome).map(|((request, admitted), outcome)| SeenStep {
+        self.record(|core| core.compose_end(step, ending, active_us)).await
+    }
+
+    /// Keeps the outcome of the step that was open at `place` for the agent's next view.
+    pub(crate) fn remember(
+        &mut self,
+        place: Option<(u64, Option<String>)>,
+        outcome: Option<Outcome>,
+    ) {
+        self.last = place.zip(outcome).map(|((request, tool), outcome)| SeenStep {
             request,
-            tool: admitted.map(|admitted| admitted.tool),
+            tool,
             arguments: self.proposed.take(),
             outcome: outcome.observation.kind.as_str().to_owned(),
             content: outcome.value,
             external: outcome.observation.labels.is_external(),
         });
-        Ok(progress)
     }
 
     fn compose_end(

@@ -1,7 +1,7 @@
 //! Performing one permitted call: bounded in time, and owned by the engine to its end.
 //!
-//! The call runs beside the caller. Dropping the caller's future, a deadline or a lost lease changes what is
-//! recorded of it, never whether it is recorded.
+//! Dropping the caller's future, a deadline or a lost lease changes what is recorded of it, never whether it is
+//! recorded.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -51,39 +51,58 @@ pub(crate) async fn perform(
     clock: &dyn Clock,
 ) -> Performed {
     let deadline = permit.deadline();
-    let running = match begin(source, permit, place, spawn) {
-        Ok(running) => running,
-        Err(_) => return Performed::NotBegun,
-    };
-    wait(running, deadline, clock).await
-}
-
-fn begin(
-    source: Arc<dyn ToolSource>,
-    permit: Permit,
-    place: Option<Box<dyn Place>>,
-    spawn: &dyn Spawn,
-) -> Result<Running, SpawnError> {
-    let (sender, receiver) = oneshot::channel();
     let call = async move {
         let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
         answer.map_err(|_| Panic)
     };
-    // Nobody listens any more when the engine itself is gone; the intent is in the record then.
-    let tell = |answer: Answer| move || drop(sender.send(answer));
     match place {
-        Some(place) => {
-            place.run(Box::new(move || Box::new(tell(futures_executor::block_on(call)))))?
-        }
-        None => spawn.spawn(Box::pin(async move { tell(call.await)() }))?,
+        Some(place) => match begin_at(place, call) {
+            Ok(running) => wait(running, deadline, clock).await,
+            Err(_) => Performed::NotBegun,
+        },
+        // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
+        None => match select(Box::pin(call), clock.sleep(deadline)).await {
+            Either::Left((answer, _)) => performed(answer),
+            Either::Right(((), call)) => Performed::Overdue(go_on(spawn, call)),
+        },
     }
+}
+
+/// Begins a call at its place, which is free again before the answer is told.
+fn begin_at(
+    place: Box<dyn Place>,
+    call: impl Future<Output = Answer> + Send + 'static,
+) -> Result<Running, SpawnError> {
+    let (sender, receiver) = oneshot::channel();
+    place.run(Box::new(move || {
+        let answer = futures_executor::block_on(call);
+        // Nobody listens any more when the engine itself is gone; the intent is in the record then.
+        Box::new(move || drop(sender.send(answer)))
+    }))?;
     Ok(Running(receiver))
+}
+
+/// Lets a call go on in a task of its own. Without an executor it ends here, and what it did is not known.
+fn go_on(spawn: &dyn Spawn, call: impl Future<Output = Answer> + Send + 'static) -> Running {
+    let (sender, receiver) = oneshot::channel();
+    let rest = Box::pin(async move { drop(sender.send(call.await)) });
+    if spawn.spawn(rest).is_err() {
+        tracing::error!("nobody is left to go on with a call that outlived its deadline");
+    }
+    Running(receiver)
+}
+
+fn performed(answer: Answer) -> Performed {
+    match answer {
+        Ok(answer) => Performed::Answered(answer),
+        Err(Panic) => Performed::Panicked,
+    }
 }
 
 async fn wait(mut running: Running, deadline: Duration, clock: &dyn Clock) -> Performed {
     match select(&mut running.0, clock.sleep(deadline)).await {
-        Either::Left((Ok(Ok(answer)), _)) => Performed::Answered(answer),
-        Either::Left((Ok(Err(Panic)) | Err(oneshot::Canceled), _)) => Performed::Panicked,
+        Either::Left((Ok(answer), _)) => performed(answer),
+        Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
         Either::Right(((), _)) => Performed::Overdue(running),
     }
 }

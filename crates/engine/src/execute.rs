@@ -22,7 +22,7 @@ use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
-use crate::core::{Core, Ending, Progress, RunEnd, moved};
+use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
 use crate::effect::{Performed, perform};
 use crate::error::GateError;
 use crate::late;
@@ -48,46 +48,63 @@ impl Core {
         if let Some(ended) = self.ended() {
             return Ok(ended);
         }
-        let ready = self.ready.clone().ok_or(GateError::Misuse("no call is allowed"))?;
+        let grant = self.ready()?.grant;
         if self.lease_lost() {
             return Err(StoreError::LeaseLost.into());
         }
-        if let Some(ended) = self.expire_grant(ready.grant).await? {
+        if let Some(ended) = self.expire_grant(grant).await? {
             return Ok(ended);
         }
         for _ in 0..MAX_TRIES {
-            let judgement = self.judge_call(ready.call.clone())?;
-            let stands = match &judgement.verdict {
-                Verdict::Allow { .. } => true,
-                Verdict::Ask { .. } => self.covers(ready.grant, judgement.body.admitted.call),
-                Verdict::Deny { .. } | Verdict::Abort { .. } => false,
-            };
-            if !stands {
-                self.ready = None;
+            self.judge_ready()?;
+            if !self.stands(grant) {
+                let judgement = self.take_ready()?.judgement;
                 return self.follow(judgement, None).await;
             }
-            let place = match self.place(&judgement)? {
+            let place = match self.place()? {
                 Ok(place) => place,
-                Err(error) if ready.grant.is_some() => return Err(error),
-                Err(_) => return self.refuse_place(judgement).await,
+                Err(error) if grant.is_some() => return Err(error),
+                Err(_) => return self.refuse_place().await,
             };
-            match self.start(&judgement, ready.grant).await {
-                Ok(permit) => return self.finish(permit, place, judgement).await,
-                Err(GateError::Store(StoreError::InDoubt)) => {
+            let ready = self.take_ready()?;
+            let error = match self.start(&ready.judgement, grant).await {
+                Ok(permit) => return self.finish(permit, place, ready.judgement).await,
+                Err(error) => error,
+            };
+            self.ready = Some(ready);
+            match error {
+                GateError::Store(StoreError::InDoubt) => {
                     if let Some(progress) = self.settle_doubt().await? {
                         return Ok(progress);
                     }
                 }
-                Err(GateError::Store(error)) if moved(&error) => {
+                GateError::Store(error) if moved(&error) => {
                     self.reload().await?;
                     if let Some(ended) = self.ended() {
                         return Ok(ended);
                     }
                 }
-                Err(error) => return Err(error),
+                error => return Err(error),
             }
         }
         Err(StoreError::Stale.into())
+    }
+
+    fn ready(&self) -> Result<&Ready, GateError> {
+        self.ready.as_ref().ok_or(GateError::Misuse("no call is allowed"))
+    }
+
+    fn take_ready(&mut self) -> Result<Ready, GateError> {
+        self.ready.take().ok_or(GateError::Misuse("no call is allowed"))
+    }
+
+    /// Whether the ready call may run: it is allowed, or the grant covers it.
+    fn stands(&self, grant: Option<QuestionId>) -> bool {
+        self.ready.as_ref().is_some_and(|ready| match &ready.judgement.verdict {
+            Verdict::Allow { .. } => true,
+            Verdict::Ask { .. } => self.covers(grant, ready.judgement.body.admitted.call),
+            Verdict::Deny { .. } | Verdict::Abort { .. } => false,
+        })
     }
 
     /// Whether a grant covers exactly this call.
@@ -96,22 +113,22 @@ impl Core {
     }
 
     /// A place for a blocking call, taken before its intent: an approval is not spent on a call that cannot begin.
-    fn place(
-        &self,
-        judgement: &Judgement,
-    ) -> Result<Result<Option<Box<dyn Place>>, GateError>, GateError> {
-        let tool = self.parts.tools.get(&judgement.call.tool);
-        let tool = tool.ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
+    fn place(&self) -> Result<Result<Option<Box<dyn Place>>, GateError>, GateError> {
+        let name = &self.ready()?.judgement.call.tool;
+        let tool = self.parts.tools.get(name);
+        let tool = tool.ok_or_else(|| GateError::ToolMissing(name.clone()))?;
         if !tool.source.blocks() {
             return Ok(Ok(None));
         }
         Ok(self.parts.spawn.place().map(Some).map_err(|_| GateError::NoCapacity))
     }
 
-    async fn refuse_place(&mut self, judgement: Judgement) -> Result<Progress, GateError> {
+    async fn refuse_place(&mut self) -> Result<Progress, GateError> {
+        let judgement = self.take_ready()?.judgement;
         let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
         let before = self.judged(&judgement)?;
-        self.end_step(Ending::observed(outcome).after(before, vec![judgement.spec])).await
+        let specs = judgement.spec.into_iter().collect();
+        self.end_step(Ending::observed(outcome).after(before, specs)).await
     }
 
     /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
@@ -164,7 +181,7 @@ impl Core {
             condition,
             events,
             contents: Vec::new(),
-            specs: vec![judgement.spec.clone()],
+            specs: judgement.spec.iter().cloned().collect(),
             durability: Durability::Synced,
         };
         let intent = Intent {
@@ -295,25 +312,22 @@ impl Core {
 
     /// Commit 2. When the run went on without this driver, the outcome is recorded as late.
     async fn end_executed(&mut self, ending: Ending) -> Result<Concluded, GateError> {
-        let Some(kept) = ending.outcome.as_ref().map(late::copy) else {
-            return self.end_step(ending).await.map(Concluded::Done);
-        };
-        match self.end_step(ending).await {
-            Ok(Progress::Ended(_)) if !self.finished_here() => Ok(Concluded::Late(Box::new(kept))),
-            Ok(progress) => Ok(Concluded::Done(progress)),
-            Err(GateError::Store(StoreError::LeaseLost)) => {
-                late::record(
-                    &self.parts,
-                    &self.scope,
-                    self.run_id(),
-                    self.open_or_last()?,
-                    self.epoch,
-                    kept,
-                )
-                .await;
+        let place = self.open_place();
+        let recorded = self.record_end(&ending).await;
+        match (recorded, ending.outcome) {
+            (Ok(Progress::Ended(_)), Some(outcome)) if !self.finished_here() => {
+                Ok(Concluded::Late(Box::new(outcome)))
+            }
+            (Ok(progress), outcome) => {
+                self.remember(place, outcome);
+                Ok(Concluded::Done(progress))
+            }
+            (Err(GateError::Store(StoreError::LeaseLost)), Some(outcome)) => {
+                let (run, step) = (self.run_id(), self.open_or_last()?);
+                late::record(&self.parts, &self.scope, run, step, self.epoch, outcome).await;
                 Err(StoreError::LeaseLost.into())
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::tools::Described;
 
 /// The verdict on one call.
 pub(crate) fn judge(parts: &Parts, call: &Call, tool: &Described, facts: &Facts) -> Verdict {
-    let proposed = ProposedCall { tool: tool.spec.clone(), arguments: call.arguments.clone() };
+    let proposed = ProposedCall { tool: &tool.spec, arguments: &call.arguments };
     let verdict = ask(parts.policy.as_ref(), &proposed, facts, parts);
     if answerable(&verdict, parts.keys.as_ref()) {
         verdict
@@ -21,7 +21,7 @@ pub(crate) fn judge(parts: &Parts, call: &Call, tool: &Described, facts: &Facts)
     }
 }
 
-fn ask(policy: &dyn Policy, call: &ProposedCall, facts: &Facts, parts: &Parts) -> Verdict {
+fn ask(policy: &dyn Policy, call: &ProposedCall<'_>, facts: &Facts, parts: &Parts) -> Verdict {
     let clock: &dyn Clock = parts.clock.as_ref();
     let begun = clock.monotonic();
     let answer = catch_unwind(AssertUnwindSafe(|| policy.decide(call, facts)));

@@ -17,16 +17,6 @@ use crate::parts::Parts;
 /// How often a late outcome is offered to a store that cannot take it just now.
 const MAX_TRIES: u32 = 20;
 
-/// The same outcome once more, for a second place in the record.
-pub(crate) fn copy(outcome: &Outcome) -> Outcome {
-    Outcome {
-        status: outcome.status,
-        observation: outcome.observation.clone(),
-        content: outcome.content.clone(),
-        value: portcullis_canon::Value::Null,
-    }
-}
-
 /// Appends a late outcome. A store that does not take it in the end is logged: the intent is in the record.
 pub(crate) async fn record(
     parts: &Parts,

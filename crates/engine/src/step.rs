@@ -13,21 +13,24 @@ use portcullis_domain::proposal::{MAX_PROPOSAL_BYTES, ProposalKind};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::Admitted;
-use portcullis_domain::verdict::{OnRejection, Reviewers, Verdict};
+use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
 
 use crate::admit::{Admission, Call, Echo, admit, card};
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, content, moved};
 use crate::error::GateError;
 use crate::judge::judge;
 use crate::question::Question;
+use crate::tools::Described;
 
 /// A call with today's verdict on it.
+#[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) call: Call,
     pub(crate) card: Card,
     pub(crate) verdict: Verdict,
     pub(crate) body: StepJudged,
-    pub(crate) spec: Vec<u8>,
+    /// The spec's bytes, unless the run was created with them.
+    pub(crate) spec: Option<Vec<u8>>,
 }
 impl Core {
     /// Records a proposal and judges it.
@@ -79,7 +82,8 @@ impl Core {
                 self.end_step(Ending::last(ProposalKind::Fail, origin, end)).await
             }
             Ok(Admission::Call(call)) => {
-                self.proposed = Some(Value::Object(call.proposed.clone()));
+                let mut call = call;
+                self.proposed = Some(Value::Object(std::mem::take(&mut call.proposed)));
                 let judgement = self.judge_call(call)?;
                 self.follow(judgement, None).await
             }
@@ -96,6 +100,40 @@ impl Core {
         let described = &tool.described;
         let facts = self.facts(call.origin);
         let verdict = judge(&self.parts, &call, described, &facts);
+        Ok(self.judgement(call, described, verdict, facts))
+    }
+
+    /// Asks the policy about the ready call once more. As long as it says the same, card and digest stay as they are.
+    pub(crate) fn judge_ready(&mut self) -> Result<(), GateError> {
+        let Some(mut ready) = self.ready.take() else {
+            return Err(GateError::Misuse("no call is allowed"));
+        };
+        let tools = Arc::clone(&self.parts.tools);
+        let Some(tool) = tools.get(&ready.judgement.call.tool) else {
+            let missing = GateError::ToolMissing(ready.judgement.call.tool.clone());
+            self.ready = Some(ready);
+            return Err(missing);
+        };
+        let described = &tool.described;
+        let facts = self.facts(ready.judgement.call.origin);
+        let verdict = judge(&self.parts, &ready.judgement.call, described, &facts);
+        if verdict == ready.judgement.verdict {
+            ready.judgement.body.facts = facts;
+            ready.judgement.body.policy = self.parts.policy.id();
+        } else {
+            ready.judgement = self.judgement(ready.judgement.call, described, verdict, facts);
+        }
+        self.ready = Some(ready);
+        Ok(())
+    }
+
+    fn judgement(
+        &self,
+        call: Call,
+        described: &Described,
+        verdict: Verdict,
+        facts: Facts,
+    ) -> Judgement {
         let card = card(&call, described, &verdict);
         let admitted = Admitted {
             tool: call.tool.clone(),
@@ -111,7 +149,9 @@ impl Core {
             policy: self.parts.policy.id(),
             facts,
         };
-        Ok(Judgement { call, card, verdict, body, spec: described.canonical.clone() })
+        let known = self.state.run.tools.iter().any(|tool| tool.spec == described.digest);
+        let spec = (!known).then(|| described.canonical.clone());
+        Judgement { call, card, verdict, body, spec }
     }
 
     /// Does what a verdict says, short of executing. `grant` is a checked grant that covers an `ask`.
@@ -122,11 +162,11 @@ impl Core {
     ) -> Result<Progress, GateError> {
         match judgement.verdict.clone() {
             Verdict::Allow { .. } => {
-                self.ready = Some(Ready { call: judgement.call, grant });
+                self.ready = Some(Ready { judgement, grant });
                 Ok(Progress::Allowed)
             }
             Verdict::Ask { .. } if grant.is_some() => {
-                self.ready = Some(Ready { call: judgement.call, grant });
+                self.ready = Some(Ready { judgement, grant });
                 Ok(Progress::Allowed)
             }
             Verdict::Ask { reviewers, on_rejection, .. } => {
@@ -135,12 +175,16 @@ impl Core {
             Verdict::Deny { reason, .. } => {
                 let outcome = self.observer().denied(reason, None, Labels::none());
                 let before = self.judged(&judgement)?;
-                self.end_step(Ending::observed(outcome).after(before, vec![judgement.spec])).await
+                self.end_step(
+                    Ending::observed(outcome).after(before, judgement.spec.into_iter().collect()),
+                )
+                .await
             }
             Verdict::Abort { reason, .. } => {
                 let outcome = self.observer().denied(reason, None, Labels::none());
                 let before = self.judged(&judgement)?;
-                let ending = Ending::observed(outcome).after(before, vec![judgement.spec]);
+                let ending =
+                    Ending::observed(outcome).after(before, judgement.spec.into_iter().collect());
                 self.end_step(ending.ending(RunEnd::because(EndReason::PolicyAbort))).await
             }
         }
@@ -170,7 +214,7 @@ impl Core {
             on_rejection,
             cause: None,
         };
-        self.put_question(before, vec![judgement.spec], question).await
+        self.put_question(before, judgement.spec.into_iter().collect(), question).await
     }
 
     /// Judges a granted step at the moment of use, with today's rules and today's spec.

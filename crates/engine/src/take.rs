@@ -151,6 +151,7 @@ fn core(
         active_since: parts.clock.monotonic(),
         parts: parts.clone(),
         scope: scope.clone(),
+        advertised: parts.tools.advertised(&state.run.tools),
         state,
         thread,
         goal,

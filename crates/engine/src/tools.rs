@@ -65,7 +65,7 @@ impl Tools {
     }
 
     /// The tools of a run's frozen set as its agent sees them.
-    pub(crate) fn advertised(&self, frozen: &[FrozenTool]) -> Vec<AdvertisedTool> {
+    pub(crate) fn advertised(&self, frozen: &[FrozenTool]) -> Arc<[AdvertisedTool]> {
         frozen
             .iter()
             .filter_map(|tool| self.get(&tool.name))

@@ -1,5 +1,7 @@
 //! The agent's view: copies of what it may see, bounded.
 
+use std::sync::Arc;
+
 use portcullis_canon::Value;
 use portcullis_domain::ports::{MAX_PAGE, Page, SeenStep, View};
 use portcullis_domain::scope::Scope;
@@ -18,28 +20,28 @@ const HISTORY_BYTES: u64 = 4 * 1024 * 1024;
 impl Core {
     /// The view for the open step. `fresh` asks for the last few steps instead of only the last one.
     pub(crate) async fn view(&mut self, fresh: bool) -> Result<View, GateError> {
-        let (parts, scope) = (self.parts.clone(), self.scope.clone());
-        let run = &self.state.run;
-        let request = self.open_step().map_or(run.step_count, |step| step.index);
+        let request = self.open_step().map_or(self.state.run.step_count, |step| step.index);
+        // Handed out once; whoever looks again is shown what is recorded.
         let last =
-            self.last.as_ref().filter(|last| !fresh && last.request.saturating_add(1) == request);
+            self.last.take().filter(|last| !fresh && last.request.saturating_add(1) == request);
+        let (parts, scope, run) = (&self.parts, &self.scope, &self.state.run);
         let shown = if fresh { HISTORY } else { u64::from(last.is_none()) };
         let first = request.saturating_sub(shown);
-        let mut history: Vec<SeenStep> = last.cloned().into_iter().collect();
+        let mut history: Vec<SeenStep> = last.into_iter().collect();
         let limit = u32::try_from(request.saturating_sub(first)).unwrap_or(MAX_PAGE);
         if limit > 0 {
             let page = Page { offset: first, limit };
-            let rows = parts.store.steps(&scope, self.run_id(), page).await?;
+            let rows = parts.store.steps(scope, self.run_id(), page).await?;
             let steps =
                 rows.rows.into_iter().flatten().filter(|step| step.index < request).collect();
             for step in within_budget(steps) {
-                history.push(seen(&parts, &scope, &step).await?);
+                history.push(seen(parts, scope, &step).await?);
             }
         }
         Ok(View {
             request,
             goal: self.goal.clone(),
-            tools: self.parts.tools.advertised(&run.tools),
+            tools: Arc::clone(&self.advertised),
             omitted: request.saturating_sub(u64::try_from(history.len()).unwrap_or(0)),
             history,
             steps_left: run.limits.max_steps.saturating_sub(request),

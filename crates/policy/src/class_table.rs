@@ -139,7 +139,7 @@ impl Policy for ClassTable {
         self.id
     }
 
-    fn decide(&self, call: &ProposedCall, _facts: &Facts) -> Result<Verdict, PolicyFailure> {
+    fn decide(&self, call: &ProposedCall<'_>, _facts: &Facts) -> Result<Verdict, PolicyFailure> {
         let class = call.tool.effect;
         let Some(outcome) = self.outcomes.get(&class) else {
             return Ok(Verdict::Deny { reason: Refusal::ClassUnmapped, rules: Vec::new() });
@@ -202,7 +202,7 @@ mod tests {
             label_seq: 0,
         };
         let verdict =
-            table.decide(&ProposedCall { tool, arguments: Object::new() }, &facts).unwrap();
+            table.decide(&ProposedCall { tool: &tool, arguments: &Object::new() }, &facts).unwrap();
         assert_eq!((verdict.outcome(), verdict.reason()), (outcome, reason), "{effect:?}");
     }
 

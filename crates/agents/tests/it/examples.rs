@@ -66,7 +66,7 @@ impl Host {
             let view = View {
                 request,
                 goal: "tidy this folder".to_owned(),
-                tools: Vec::new(),
+                tools: [].into(),
                 history: self.steps[omitted..].to_vec(),
                 omitted: u64::try_from(omitted).unwrap(),
                 steps_left: self.max_steps - request,

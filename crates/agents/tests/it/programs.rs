@@ -84,7 +84,7 @@ pub(crate) fn view(request: u64) -> View {
     View {
         request,
         goal: "tidy up".to_owned(),
-        tools,
+        tools: tools.into(),
         history: (0..request).map(seen).collect(),
         omitted: 0,
         steps_left: 50 - request,

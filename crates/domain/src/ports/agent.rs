@@ -1,5 +1,7 @@
 //! The port of the agent: it sees a view and answers with raw bytes.
 
+use std::sync::Arc;
+
 use portcullis_canon::Value;
 
 use crate::ports::BoxFuture;
@@ -41,7 +43,7 @@ pub struct View {
     /// The task.
     pub goal: String,
     /// The tools that can be called.
-    pub tools: Vec<AdvertisedTool>,
+    pub tools: Arc<[AdvertisedTool]>,
     /// Earlier steps, oldest first: after a start the last few, then only the last one.
     pub history: Vec<SeenStep>,
     /// How many earlier steps are not in `history`.

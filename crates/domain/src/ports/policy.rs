@@ -6,13 +6,13 @@ use crate::refusal::Refusal;
 use crate::tool::ToolSpec;
 use crate::verdict::{Facts, PolicyId, Verdict};
 
-/// The call that a policy judges: a copy, with defaults filled in and fixed values included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProposedCall {
+/// The call that a policy judges, with defaults filled in and fixed values included. Lent: it cannot be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProposedCall<'a> {
     /// Today's spec of the tool.
-    pub tool: ToolSpec,
+    pub tool: &'a ToolSpec,
     /// The canonical arguments.
-    pub arguments: Object,
+    pub arguments: &'a Object,
 }
 
 /// The policy could not answer. The gate takes it as a deny with [`Refusal::PolicyFailed`].
@@ -29,5 +29,5 @@ pub trait Policy: Send + Sync {
     ///
     /// # Errors
     /// [`PolicyFailure`] is a deny.
-    fn decide(&self, call: &ProposedCall, facts: &Facts) -> Result<Verdict, PolicyFailure>;
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure>;
 }

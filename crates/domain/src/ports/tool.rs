@@ -43,7 +43,8 @@ pub trait ToolSource: Send + Sync {
     /// The tools, each with its whole spec.
     fn specs(&self) -> Vec<ToolSpec>;
 
-    /// True when [`ToolSource::call`] blocks a thread; the gate then polls it on its bounded pool.
+    /// True when [`ToolSource::call`] blocks a thread; the gate then polls it on its bounded pool. Otherwise it is
+    /// polled in the run's own task, where a poll that does not return would keep even its deadline from being seen.
     fn blocks(&self) -> bool;
 
     /// Performs exactly the call that the permit names.

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use portcullis_canon::Value;
+use portcullis_canon::{Object, Value};
 use portcullis_domain::approval::Answer;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{
     Agent, AgentFailure, BoxFuture, Policy, PolicyFailure, ProposedCall, View,
 };
 use portcullis_domain::run::EndReason;
-use portcullis_domain::tool::EffectClass;
+use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::{Attached, Driven, Driving, Gate, HeldRun, Progress};
 use portcullis_policy::Outcome;
@@ -20,7 +20,7 @@ use crate::world::{World, call};
 /// A policy that keeps all that it was handed.
 struct Watching {
     inner: Arc<dyn Policy>,
-    handed: Mutex<Vec<(ProposedCall, Facts)>>,
+    handed: Mutex<Vec<((ToolSpec, Object), Facts)>>,
 }
 
 impl Policy for Watching {
@@ -28,8 +28,11 @@ impl Policy for Watching {
         self.inner.id()
     }
 
-    fn decide(&self, call: &ProposedCall, facts: &Facts) -> Result<Verdict, PolicyFailure> {
-        self.handed.lock().unwrap().push((call.clone(), facts.clone()));
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        self.handed
+            .lock()
+            .unwrap()
+            .push(((call.tool.clone(), call.arguments.clone()), facts.clone()));
         self.inner.decide(call, facts)
     }
 }
@@ -94,8 +97,7 @@ fn all_the_same(path: &str, times: usize, policy: &Watching) {
     let handed = policy.handed.lock().unwrap();
     assert_eq!(handed.len(), times, "{path}");
     for (call, facts) in handed.iter() {
-        let bytes = Value::Object(call.arguments.clone()).to_canonical();
-        assert_eq!(String::from_utf8(bytes).unwrap(), CANONICAL, "{path}");
+        assert_eq!(String::from_utf8(call.1.to_canonical()).unwrap(), CANONICAL, "{path}");
         assert_eq!((call, facts), (&handed[0].0, &handed[0].1), "{path}");
     }
 }
@@ -177,7 +179,7 @@ impl Agent for Scribbler {
         self.shown.lock().unwrap().push(view.clone());
         let request = view.request;
         view.goal = "another goal".to_owned();
-        view.tools.clear();
+        view.tools = Arc::from([]);
         for step in &mut view.history {
             step.content = Value::Null;
             step.external = false;

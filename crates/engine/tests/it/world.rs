@@ -190,8 +190,8 @@ impl Policy for SwitchPolicy {
         self.table.lock().unwrap().id()
     }
 
-    fn decide(&self, call: &ProposedCall, facts: &Facts) -> Result<Verdict, PolicyFailure> {
-        let arguments = Value::Object(call.arguments.clone()).to_canonical();
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        let arguments = call.arguments.to_canonical();
         self.asked.lock().unwrap().push((call.tool.name.clone(), arguments));
         match *self.misbehaves.lock().unwrap() {
             Misbehaves::Not => {}
