@@ -2,6 +2,7 @@
 //!
 //! Text that others wrote is at most [`MAX_TEXT_BYTES`] long, with its whole size beside it.
 
+use portcullis_audit::keys::KeyEntry;
 use portcullis_canon::{Digest, Limits, Value, parse, sanitize};
 use portcullis_domain::content::ContentRef;
 use portcullis_domain::event::Body;
@@ -438,4 +439,69 @@ pub(crate) struct VerifyJson<'a> {
 pub(crate) struct HeadJson {
     pub(crate) journal: JournalId,
     pub(crate) head: String,
+}
+
+/// `init`.
+#[derive(Debug, Serialize)]
+pub(crate) struct InitJson {
+    /// In the order in which they were looked at.
+    pub(crate) places: Vec<PlaceJson>,
+}
+
+/// A folder or file that a first run needs.
+#[derive(Debug, Serialize)]
+pub(crate) struct PlaceJson {
+    /// `state`, `configuration`, `key`, `database` or `rules`.
+    pub(crate) what: &'static str,
+    pub(crate) path: String,
+    /// Made just now; kept as it was otherwise.
+    pub(crate) made: bool,
+}
+
+/// A line of `key list`, and what the other commands on keys write.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyJson<'a> {
+    person: &'a str,
+    id: String,
+    key: String,
+    roles: &'a [String],
+    not_before: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+    revoked: bool,
+}
+
+impl<'a> KeyJson<'a> {
+    pub(crate) fn of(entry: &'a KeyEntry) -> Self {
+        Self {
+            person: &entry.person,
+            id: entry.key.id().to_string(),
+            key: entry.key.to_string(),
+            roles: &entry.roles,
+            not_before: entry.not_before,
+            not_after: entry.not_after,
+            revoked: entry.revoked,
+        }
+    }
+}
+
+/// `demo`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DemoJson {
+    pub(crate) folder: String,
+    pub(crate) run: RunId,
+    pub(crate) steps: Vec<DemoStepJson>,
+    /// The file that the approved call made, if it is there.
+    pub(crate) change: Option<String>,
+    /// What `verify` says of the demo's record.
+    pub(crate) intact: bool,
+    /// The command that shows the run.
+    pub(crate) next: String,
+}
+
+/// What the demo's agent asked for, and what became of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct DemoStepJson {
+    pub(crate) index: u64,
+    pub(crate) agent: &'static str,
+    pub(crate) outcome: String,
 }

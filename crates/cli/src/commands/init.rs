@@ -14,6 +14,7 @@ use crate::assemble;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::place;
+use crate::wire::{InitJson, PlaceJson};
 
 /// The configuration that is written: every key with what it means.
 const TEMPLATE: &str = include_str!("../../../../examples/portcullis.toml");
@@ -28,10 +29,9 @@ pub(crate) struct Args {
 
 /// Makes folders, key, database and configuration. Nothing that is there is changed.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    let mut told = Vec::new();
-    let mut tell = |made: bool, what: &str, path: &Path| {
-        let how = if made { "made" } else { "kept" };
-        told.push(format!("{how}  {what:<14} {}", path.display()));
+    let mut places = Vec::new();
+    let mut tell = |made: bool, what: &'static str, path: &Path| {
+        places.push(PlaceJson { what, path: path.display().to_string(), made });
     };
     for (what, folder) in
         [("state", &globals.place.state), ("configuration", &globals.place.config)]
@@ -54,13 +54,21 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         let file = std::path::absolute("portcullis.toml")
             .map_err(|error| Failure::io("find", Path::new("portcullis.toml"), &error))?;
         tell(write_new(&file)?, "rules", &file);
-        told.push(format!(
-            "the rules count when they are named: portcullis -c {} run …",
-            file.display()
-        ));
     }
-    crate::say(&told)?;
+    if globals.json { crate::say_json(&InitJson { places }) } else { crate::say(&text(&places)) }?;
     Ok(Exit::Done)
+}
+
+fn text(places: &[PlaceJson]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for PlaceJson { what, path, made } in places {
+        let how = if *made { "made" } else { "kept" };
+        lines.push(format!("{how}  {what:<14} {path}"));
+        if *what == "rules" {
+            lines.push(format!("the rules count when they are named: portcullis -c {path} run …"));
+        }
+    }
+    lines
 }
 
 /// Writes the file unless there is one.

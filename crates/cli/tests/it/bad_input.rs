@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::home::{COMMAND, Ended, Home};
+use crate::home::{COMMAND, Ended, Home, text};
 
 const DONE: &str = r#"{"kind":"complete","result":1}"#;
 const LIST: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"path":"."}}"#;
@@ -181,6 +181,25 @@ fn arguments_are_read_before_anything_is_opened() {
     let no_home =
         home.command(&["runs"]).env_remove("HOME").env_remove("XDG_STATE_HOME").output().unwrap();
     Ended::of(&no_home).refuses(1, "E9003", &["HOME is not set", "set HOME"]);
+}
+
+#[test]
+fn a_command_line_that_cannot_be_read_is_one_sentence_or_one_object() {
+    let home = Home::new();
+    let hostile = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(100_000));
+    for args in [&["nonsense"][..], &["runs", "--limit", "0"], &["show", &hostile], &[&hostile]] {
+        home.run(args).refuses(2, "E9010", &["portcullis"]);
+        let error = home.error(&[args, &["--json"]].concat(), 2);
+        assert_eq!(text(&error, "code"), "E9010");
+        assert!(text(&error, "error").len() < 500, "{error:?}");
+    }
+    // Nothing at all is met with help, for a program with an object too.
+    let help = home.run(&[]).exits(2);
+    assert!(help.out.is_empty() && help.err.contains("Usage: portcullis"), "{help:#?}");
+    assert_eq!(text(&home.error(&["--json"], 2), "code"), "E9010");
+    assert_eq!(text(&home.error(&["key", "--json"], 2), "code"), "E9010");
+    assert!(home.run(&["--help"]).exits(0).out.contains("Exit codes"));
+    assert!(home.run(&["--version"]).exits(0).out.starts_with("portcullis "));
 }
 
 #[test]
