@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, PublicKey, SigningKey};
+use portcullis_audit::keys::{
+    KeyEntry, KeyFileError, Keyring, KeyringError, PublicKey, SigningKey,
+};
 use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
@@ -19,6 +21,7 @@ use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
+use crate::people;
 use crate::place::{self, Place};
 
 /// Calls that may block a thread at once, those that outlived their deadline included.
@@ -100,7 +103,11 @@ pub(crate) fn gatehouse(
     }
     let tools = Tools::register(sources)?;
     let (keys, mut remarks) = reviewers(globals, config)?;
+    // The rules that the operator did not write themselves; their own are refused where they cannot be met.
     for (role, count) in config.classes.roles() {
+        if config.asks.contains_key(role) {
+            continue;
+        }
         let people = keys.people(role);
         if people < usize::try_from(count).unwrap_or(usize::MAX) {
             remarks.push(format!(
@@ -177,6 +184,22 @@ fn reviewers(globals: &Globals, config: &Config) -> Result<(Keyring, Vec<String>
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses to begin a run whose rules ask more people than can answer. Nothing is made for it: the key that a first
+/// run draws is stood in for.
+pub(crate) fn enough_people(
+    globals: &Globals,
+    config: &Config,
+    owner: &str,
+) -> Result<(), Failure> {
+    let mut ring = ring(config, &globals.place)?;
+    if ring.entries().next().is_none() {
+        let name = globals.key.as_deref().unwrap_or(&globals.user);
+        let key = SigningKey::generate(&OsEntropy).public();
+        ring.add(KeyEntry::new(key, name, ["operator"]))?;
+    }
+    people::shortage(config, &ring, owner).map_or(Ok(()), Err)
 }
 
 /// Whose run it is unless somebody else is named: the person whose key the key folder or the configuration knows by

@@ -116,6 +116,8 @@ codes! {
     Undecided = "E9009";
     /// The command line cannot be read.
     Usage = "E9010";
+    /// The rules ask more people than can answer.
+    TooFewPeople = "E9011";
 }
 
 /// Why the command did not do what it was asked. Nothing was left half-done.

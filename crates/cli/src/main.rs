@@ -21,6 +21,7 @@ mod heads;
 mod launch;
 mod lookup;
 mod output;
+mod people;
 mod place;
 mod progress;
 mod reading;

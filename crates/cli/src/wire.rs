@@ -446,6 +446,8 @@ pub(crate) struct HeadJson {
 pub(crate) struct InitJson {
     /// In the order in which they were looked at.
     pub(crate) places: Vec<PlaceJson>,
+    /// What would keep a run under these rules from beginning.
+    pub(crate) notes: Vec<String>,
 }
 
 /// A folder or file that a first run needs.

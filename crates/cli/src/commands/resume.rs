@@ -115,6 +115,10 @@ async fn resume(
     }
     if let Some(progress) = progress {
         remark_changes(&state.run, &gatehouse, progress);
+        // Not refused: people can still be added, and what they said already counts.
+        if let Err(short) = assemble::enough_people(globals, &config, &state.run.owner) {
+            progress.say(&format!("note: {}", short.sentence()));
+        }
     }
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {

@@ -97,6 +97,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     })?;
     let files = args.flags.files(config.files.clone())?;
     let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
+    assemble::enough_people(globals, &config, &owner)?;
 
     let mut signals = Signals::catch()?;
     let ready =

@@ -154,10 +154,38 @@ fn an_answer_counts_by_the_reviewers_that_the_run_began_with() {
     let run = home.only_run();
     // Ann's key lies in the key folder, and the rules of this run do not know it.
     let ann = home.run(&["approve", &run, "--yes"]).exits(1);
-    assert!(ann.err.contains("E5004"), "{ann:#?}");
+    for part in ["E5004: the key `ann` is not among the reviewers", "who can answer: `bob`"] {
+        assert!(ann.err.contains(part), "{ann:#?}");
+    }
     home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
     home.run(&["resume", &run]).exits(0);
     assert!(home.path("files/new.txt").exists());
+}
+
+#[test]
+fn an_answer_that_does_not_count_says_why_and_who_can_answer() {
+    let home = Home::new();
+    let mut rules = "[classes]\nlocal_mutation = { ask = 'release', count = 1 }\n".to_owned();
+    for (name, role, more) in
+        [("ann", "operator", ""), ("bob", "release", ""), ("eve", "release", "revoked = true\n")]
+    {
+        let made = home.run(&["key", "new", name, "--json"]).json(0);
+        let key = text(&made, "key");
+        rules.push_str(&format!(
+            "[[reviewers]]\nperson = '{name}'\nroles = ['{role}']\nkey = '{key}'\n{more}"
+        ));
+    }
+    let rules = home.write("release.toml", rules).display().to_string();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &rules]).exits(3);
+    let run = home.only_run();
+    for (name, why) in [
+        ("ann", "E5004: the role `release` is asked, and `ann` has `operator`"),
+        ("eve", "E5004: the key `eve` is revoked or outside its term"),
+    ] {
+        let told = home.run(&["approve", &run, "--yes", "--key", name]).exits(1).err;
+        assert!(told.contains(why) && told.contains("who can answer: `bob`"), "{told}");
+    }
+    home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
 }
 
 #[test]
@@ -339,12 +367,16 @@ fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
     home.scripted(&script(&[CREATE, DONE]), &["-c", &four_eyes]).exits(3);
     let run = home.only_run();
     let approve = |name: &str| home.run(&["approve", &run, "--yes", "--key", name]);
-    assert!(approve("ann").exits(1).err.contains("E5004"), "the run is hers");
+    let own = approve("ann").exits(1).err;
+    for part in ["E5004: `ann` asked for this run", "owner is none of them", "answer: `bob`, `eve`"]
+    {
+        assert!(own.contains(part), "{own}");
+    }
     approve("bob").exits(0);
     home.run(&["resume", &run]).exits(3);
     let twice = approve("bob").exits(1);
     assert!(
-        twice.err.contains("E5003") && twice.err.contains("other people"),
+        twice.err.contains("E5003") && twice.err.contains("who can answer: `eve`"),
         "one person counts once: {twice:#?}"
     );
     assert!(!home.path("files/new.txt").exists());
