@@ -21,6 +21,7 @@ use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
+use crate::half_made;
 use crate::people;
 use crate::place::{self, Place};
 
@@ -38,7 +39,7 @@ impl<T: Store + Ledgers> Database for T {}
 /// The database to read. Nothing is created, upgraded or changed.
 pub(crate) fn reader(globals: &Globals) -> Result<Arc<dyn Database>, Failure> {
     there(globals)?;
-    Ok(Arc::new(SqliteStore::open(&globals.db, OpenMode::ReadOnly, opening(Vec::new()))?))
+    Ok(Arc::new(open(globals, OpenMode::ReadOnly, Vec::new())?))
 }
 
 /// Says what to do where nothing was ever made, before anything else is found wrong with the place.
@@ -67,7 +68,16 @@ fn writer(
     if mode == OpenMode::CreateOrOpen && globals.db == globals.place.database() {
         place::make_private(&globals.place.state)?;
     }
-    Ok(Arc::new(SqliteStore::open(&globals.db, mode, opening(observers))?))
+    Ok(Arc::new(open(globals, mode, observers)?))
+}
+
+fn open(
+    globals: &Globals,
+    mode: OpenMode,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<SqliteStore, Failure> {
+    SqliteStore::open(&globals.db, mode, opening(observers))
+        .map_err(|error| half_made::refusal(error, mode, globals))
 }
 
 /// The parts for what people do beside a run: the existing database to write, who may answer, no tools.

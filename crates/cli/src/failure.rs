@@ -60,6 +60,8 @@ codes! {
     Busy = "E3007";
     /// The store failed in another way.
     Store = "E3008";
+    /// The database was begun and holds nothing.
+    HalfMade = "E3010";
     /// A stored row cannot be read.
     Damaged = "E3009";
     /// A key's file, or the folder of keys.

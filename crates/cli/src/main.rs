@@ -17,6 +17,7 @@ mod config;
 mod drive;
 mod exit;
 mod failure;
+mod half_made;
 mod heads;
 mod launch;
 mod lookup;

@@ -82,6 +82,30 @@ fn a_file_that_is_no_database_stays_as_it_is() {
 }
 
 #[test]
+fn a_database_whose_making_was_broken_off_is_said_to_hold_nothing_yet() {
+    let home = Home::new();
+    home.run(&["init", "--no-config"]).exits(0);
+    let id = "run_00000000000000000000000000000001";
+    let commands = [&["runs"][..], &["verify"], &["resume", "--all"], &["cancel", id]];
+    let begun = "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL";
+    for tables in ["", begun] {
+        fs::remove_file(home.db()).unwrap();
+        let db = home.write("state/portcullis/portcullis.db", "");
+        rusqlite::Connection::open(&db).unwrap().execute_batch(tables).unwrap();
+        for args in commands {
+            home.run(args).refuses(1, "E3010", &["holds nothing yet", "-wal", "portcullis init"]);
+        }
+        // One that holds the lock is perhaps still at it.
+        let maker = rusqlite::Connection::open(&db).unwrap();
+        maker.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+        home.run(&["runs"]).refuses(1, "E3010", &["is not over"]);
+        drop(maker);
+        home.run(&["init", "--no-config"]).exits(0);
+        home.run(&["verify"]).exits(0);
+    }
+}
+
+#[test]
 fn a_database_of_a_newer_program_is_left_alone() {
     let home = used();
     home.sql("PRAGMA user_version = 99");
