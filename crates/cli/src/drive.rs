@@ -9,46 +9,18 @@ use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_engine::{Driven, Driving, HeldRun};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Started;
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::heads::Heads;
 use crate::progress::Progress;
+use crate::signals::Signals;
 use crate::words::quote;
 
 /// The longest result or note that is shown, in bytes.
 const MAX_SHOWN: usize = 2_000;
-
-/// The two signals that end a run in peace.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// From now on they no longer end the process by themselves.
-    pub(crate) fn catch() -> Result<Self, Failure> {
-        let catch = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::new(Code::Io, format!("signals cannot be caught: {}", error.kind()))
-            })
-        };
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-        })
-    }
-
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
 
 /// Drives a held run with its agent. The first signal stops it at the next record, the second one at once.
 pub(crate) async fn to_rest(

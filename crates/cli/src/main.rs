@@ -27,6 +27,7 @@ mod place;
 mod progress;
 mod reading;
 mod scratch;
+mod signals;
 mod start;
 mod usage;
 mod wire;

@@ -9,11 +9,12 @@ use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
 use crate::assemble;
-use crate::drive::{self, Rest, Signals};
+use crate::drive::{self, Rest};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
+use crate::signals::Signals;
 use crate::start::{self, Flags, Ready};
 
 /// Arguments of `resume`.

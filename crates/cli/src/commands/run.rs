@@ -10,10 +10,11 @@ use crate::agent::Started;
 use crate::args::Globals;
 use crate::assemble;
 use crate::config;
-use crate::drive::{self, Rest, Signals};
+use crate::drive::{self, Rest};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::launch::Launch;
+use crate::signals::Signals;
 use crate::start::{self, Flags};
 
 /// The longest goal, in bytes.

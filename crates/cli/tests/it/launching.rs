@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use portcullis_canon::Value;
 
-use crate::home::{Ended, Home, example, has_python, text};
+use crate::home::{COMMAND, Ended, Home, example, has_python, text};
 
 const LIST: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"path":"."}}"#;
 const CREATE: &str = r#"{"kind":"tool_call","tool":"files.create","arguments":{"path":"new.txt","content":"hello"}}"#;
@@ -389,15 +389,14 @@ fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
 /// Starts a run of a silent agent and waits until it is under way.
 fn under_way(home: &Home) -> Child {
     let (agent, files) = (silent(home), home.path("files").display().to_string());
-    let mut child = home
-        .command(&["run", "--agent", &agent, "--files", &files, "wait"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap());
-    let begun = lines.lines().map_while(Result::ok).any(|line| line.ends_with(" begins"));
-    assert!(begun);
+    told(home.command(&["run", "--agent", &agent, "--files", &files, "wait"]), " begins")
+}
+
+/// Starts a command and waits until it tells a line that ends so.
+fn told(mut command: Command, end: &str) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with(end)), "{command:?}");
     child
 }
 
@@ -405,6 +404,9 @@ fn signal(child: &Child, name: &str) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let signal = match name {
         "INT" => rustix::process::Signal::INT,
+        "HUP" => rustix::process::Signal::HUP,
+        "QUIT" => rustix::process::Signal::QUIT,
+        "KILL" => rustix::process::Signal::KILL,
         _ => rustix::process::Signal::TERM,
     };
     rustix::process::kill_process(pid, signal).unwrap();
@@ -412,17 +414,60 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_signal_stops_at_the_next_record_and_leaves_the_run_free() {
-    for name in ["INT", "TERM"] {
+    let released = |home: &Home| {
+        let events = home.run(&["events", "--all", "--json"]).exits(0).out;
+        events.matches("\"lease.released\"").count()
+    };
+    for name in ["INT", "TERM", "HUP", "QUIT"] {
         let home = Home::new();
         let child = under_way(&home);
         signal(&child, name);
         let ended = Ended::of(&child.wait_with_output().unwrap()).exits(130);
         assert!(ended.out.contains("stopped: it can be taken up again"), "{name} {ended:#?}");
         let run = home.only_run();
+        assert_eq!(released(&home), 1, "{name}");
         // At once: the lease was released. The same agent has learned to answer meanwhile.
         fs::write(home.path("agent/silent.sh"), COMPLETING).unwrap();
         home.run(&["resume", &run]).exits(0);
     }
+}
+
+#[test]
+fn a_signal_stops_a_resumed_run_too() {
+    for name in ["TERM", "HUP", "QUIT"] {
+        let home = Home::new();
+        let mut first = under_way(&home);
+        signal(&first, "KILL");
+        first.wait().unwrap();
+        let run = home.only_run();
+        // Named again: how it was started may not have been remembered yet.
+        let (agent, files) = (silent(&home), home.path("files").display().to_string());
+        let again = ["resume", &run, "--agent", &agent, "--files", &files];
+        let resumed = told(home.command(&again), "the last driver is dead");
+        signal(&resumed, name);
+        Ended::of(&resumed.wait_with_output().unwrap()).exits(130);
+        fs::write(home.path("agent/silent.sh"), COMPLETING).unwrap();
+        let ended = home.run(&again).exits(0);
+        assert!(!ended.err.contains("taken up"), "its lease was released: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_hangup_that_the_operator_had_ignored_stays_ignored() {
+    let home = Home::new();
+    let agent = silent(&home);
+    let line = format!("trap '' HUP; exec '{COMMAND}' run --agent '{agent}' wait");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &line]).env("HOME", home.path(""));
+    for (name, folder) in [("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "config")] {
+        shell.env(name, home.path(folder));
+    }
+    let child = told(shell, " begins");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{status}");
+    signal(&child, "TERM");
+    Ended::of(&child.wait_with_output().unwrap()).exits(130);
 }
 
 #[test]
