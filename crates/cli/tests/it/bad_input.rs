@@ -239,6 +239,15 @@ fn an_agent_that_cannot_be_had_begins_no_run() {
         "E9005",
         &["cannot read the script"],
     );
+    let gone = home.path("gone.py").display().to_string();
+    for script in [gone.as_str(), "gone.py"] {
+        let agent = format!("exec:sh {script} conf.toml");
+        home.run(&["run", "-q", "--agent", &agent, "x"]).refuses(
+            1,
+            "E6002",
+            &["there is no script", &gone, "check the path"],
+        );
+    }
     home.scripted("\n\n", &["-q"]).refuses(1, "E8001", &["the script holds no proposal"]);
     assert!(home.run(&["runs", "--json"]).json(0).get("total").unwrap().as_u64() == Some(0));
 }

@@ -355,6 +355,11 @@ fn an_agent_is_given_the_variables_that_were_named_and_a_scratch_folder_that_goe
     assert!(result(&[]).starts_with(&format!("\" in {scratch}")));
     assert!(result(&["--agent-env", "TOKEN"]).starts_with(&format!("\"t-1 in {scratch}")));
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "the scratch folders are gone");
+    let agent = telling(&home, "$TOKEN");
+    let named = home.run(&["run", "--agent", &agent, "--agent-env", "TOKEN", "x"]).exits(0);
+    assert!(named.err.contains("note: the variable TOKEN is not set"), "{named:#?}");
+    let unnamed = home.run(&["run", "--agent", &agent, "x"]).exits(0);
+    assert!(!unnamed.err.contains("TOKEN"), "{unnamed:#?}");
 }
 
 #[test]
