@@ -28,6 +28,9 @@ use crate::place::{self, Place};
 /// Calls that may block a thread at once, those that outlived their deadline included.
 const BLOCKING_PLACES: usize = 16;
 
+/// Where the kernel shows itself and its devices: what is written there is no file.
+const KERNEL_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
+
 /// The files that SQLite keeps beside a database.
 const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
@@ -109,7 +112,9 @@ pub(crate) fn gatehouse(
 ) -> Result<Gatehouse, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
-        sources.push(Arc::new(Files::open(root, &out_of_reach(globals, config)?)?));
+        let mut forbidden = out_of_reach(globals, config)?;
+        forbidden.extend(KERNEL_OWN.map(PathBuf::from));
+        sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
     let tools = Tools::register(sources)?;
     let (keys, mut remarks) = reviewers(globals, config)?;

@@ -132,6 +132,13 @@ fn a_folder_that_holds_what_governs_is_not_handed_out() {
         "E7001",
         &["cannot open the folder"],
     );
+    let alias = home.path("alias");
+    symlink("/proc/self/fd", &alias).unwrap();
+    let alias = alias.display().to_string();
+    for root in ["/proc", "/proc/self", "/proc/sys/kernel", "/sys", "/dev", "/dev/pts", &alias] {
+        let ended = home.run(&["run", "-q", "--agent", &agent, "--files", root, "x"]);
+        ended.refuses(1, "E7001", &["which no tool may reach", "name another folder"]);
+    }
     let program = Path::new(COMMAND).parent().unwrap().display().to_string();
     home.run(&["run", "-q", "--agent", &agent, "--files", &program, "x"]).refuses(
         1,
