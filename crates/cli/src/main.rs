@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 
+mod again;
 mod agent;
 mod args;
 mod assemble;

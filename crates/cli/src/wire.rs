@@ -256,6 +256,8 @@ pub(crate) struct QuestionJson {
     missing: Option<&'static str>,
     /// The agent's stated reason: data, never authority.
     stated_reason: Option<String>,
+    /// Why it is asked although somebody said yes before.
+    asked_again: Option<&'static str>,
 }
 
 impl QuestionJson {
@@ -266,6 +268,7 @@ impl QuestionJson {
         now: Timestamp,
         card: &Words,
         stated_reason: Option<&str>,
+        asked_again: Option<&'static str>,
     ) -> Self {
         let (card, missing) = match card {
             Words::Here(bytes) => match parse(bytes, &Limits::ENVELOPE) {
@@ -295,6 +298,7 @@ impl QuestionJson {
             card,
             missing,
             stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),
+            asked_again,
         }
     }
 }

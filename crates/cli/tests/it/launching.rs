@@ -84,6 +84,72 @@ fn waiting_is_exit_3_until_a_person_answers() {
 }
 
 #[test]
+fn a_refused_proposal_is_told_with_its_place_and_rule() {
+    let home = Home::new();
+    let odd = r#"{"kind":"tool_call","tool":"files.read","arguments":{"path":7}}"#;
+    let ended = home.scripted(&script(&[odd, DONE]), &[]).exits(0);
+    let line = "step 0: invalid proposal (arguments_invalid) at /path: type\n";
+    assert!(ended.err.contains(line), "{ended:#?}");
+    let shown = home.run(&["show", &home.only_run()]).exits(0);
+    assert!(
+        shown.out.contains("invalid_proposal: arguments_invalid  at /path: type"),
+        "{shown:#?}"
+    );
+}
+
+#[test]
+fn a_resumed_run_tells_its_steps_by_their_numbers() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[LIST, CREATE, DONE]), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    let ended = home.run(&["resume", &run]).exits(0);
+    for line in ["step 1: the approval is used", "step 1: tool result", "step 2: done"] {
+        assert!(ended.err.contains(line), "no {line:?}: {ended:#?}");
+    }
+    assert!(!ended.err.contains("step:"), "{ended:#?}");
+}
+
+#[test]
+fn a_yes_that_counts_no_more_is_said_to_and_why() {
+    let home = Home::new();
+    let reviewers: Vec<String> = ["ann", "bob"]
+        .iter()
+        .map(|name| {
+            let key = text(&home.run(&["key", "new", name, "--json"]).json(0), "key");
+            format!("[[reviewers]]\nperson = '{name}'\nroles = ['operator']\nkey = '{key}'\n")
+        })
+        .collect();
+    let rules = |count: u32, more: &str| {
+        let asks = format!("[classes]\nlocal_mutation = {{ ask = 'operator', count = {count} }}\n");
+        let text = format!("{asks}{}{more}", reviewers.concat());
+        home.write("rules.toml", text).display().to_string()
+    };
+    let config = rules(1, "");
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &config, "--owner", "team"]).exits(3);
+    let run = home.only_run();
+    let asked_again = |why: &str| {
+        let told = home.run(&["resume", &run]).exits(3);
+        assert!(told.err.contains(&format!("step 0: asks again, {why}")), "{told:#?}");
+        let shown = home.run(&["show", &run]).exits(0).out;
+        assert!(shown.contains(&format!("  asked again     {why}")), "{shown}");
+        let inbox = home.run(&["inbox", "--json"]).json(0);
+        let again = inbox.pointer("/questions/0/asked_again").and_then(Value::as_str);
+        assert_eq!(again, Some(why));
+    };
+    let first = home.run(&["inbox", "--json"]).json(0);
+    assert_eq!(first.pointer("/questions/0/asked_again"), Some(&Value::Null));
+    home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
+    rules(1, "revoked = true\n");
+    asked_again("an answer counts no more: its key, its person's role or its term has changed");
+    home.run(&["approve", &run, "--yes", "--key", "ann"]).exits(0);
+    rules(2, "");
+    asked_again("the rules ask other people now");
+    assert!(!home.path("files/new.txt").exists());
+}
+
+#[test]
 fn the_rules_that_a_run_began_with_hold_when_it_goes_on() {
     let home = Home::new();
     let asking = home.asking();
