@@ -75,6 +75,24 @@ impl<T> RowJson<T> {
     }
 }
 
+/// `run` and `resume`: how a run came to rest.
+#[derive(Debug, Serialize)]
+pub(crate) struct RestJson {
+    pub(crate) run: RunId,
+    /// `waiting`, `stopped`, or how it ended.
+    pub(crate) status: &'static str,
+    /// Why it ended.
+    pub(crate) reason: Option<&'static str>,
+    /// The question that it waits for.
+    pub(crate) question: Option<QuestionId>,
+    /// What the agent says came of it, whole.
+    pub(crate) result: Option<String>,
+    /// What is said of its end, whole.
+    pub(crate) note: Option<String>,
+    /// The commands that go on from here.
+    pub(crate) next: Vec<String>,
+}
+
 /// `runs`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunsJson {
