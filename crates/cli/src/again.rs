@@ -39,8 +39,8 @@ pub(crate) async fn earlier_yes(
         let page = Page { offset, limit: MAX_PAGE };
         let gone = Some(QuestionStatus::Withdrawn);
         let rows = db.questions(scope, Some(question.run), gone, page).await?;
-        let own = rows.rows.into_iter().flatten().filter(|before| before.step == question.step);
-        last = own.last().or(last);
+        let mut own = rows.rows.into_iter().flatten().filter(|before| before.step == question.step);
+        last = own.next_back().or(last);
         offset = offset.saturating_add(u64::from(MAX_PAGE));
         if offset >= rows.total {
             break;

@@ -22,8 +22,9 @@ pub(crate) fn wants_json<'a>(args: impl Iterator<Item = &'a OsStr>) -> bool {
 
 /// What became of a command line that is none: a text that was asked for, or a refusal.
 pub(crate) fn ended(error: &clap::Error, json: bool) -> Result<Exit, Failure> {
-    let helps = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if error.use_stderr() && !(helps && !json) {
+    // Nothing at all was said: people are helped, programs are told.
+    let helps = !json && error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if error.use_stderr() && !helps {
         return Err(failure(error));
     }
     // Whoever closed the output does not want to know.
@@ -41,7 +42,7 @@ fn failure(error: &clap::Error) -> Failure {
 
 /// What does not fit. Nothing of it is clap's own text, which says the argument again as it came.
 fn sentence(error: &clap::Error) -> String {
-    let said = |kind| error.get(kind).map(|value| echo(value)).unwrap_or_default();
+    let said = |kind| error.get(kind).map(echo).unwrap_or_default();
     let argument = said(ContextKind::InvalidArg);
     match error.kind() {
         ErrorKind::UnknownArgument => format!("there is no argument {argument} here"),
