@@ -238,6 +238,11 @@ pub(crate) fn prepare(choice: &AgentChoice, around: Surroundings) -> Result<Prep
     match &choice.kind {
         Kind::Scripted(file) => Ok(Prepared::Script(script(file)?)),
         Kind::Exec { program, args } => {
+            if let Some(absent) = absent_script(program, args, &choice.base) {
+                let sentence = format!("there is no script `{}` for `{program}`", absent.display());
+                return Err(Failure::new(Code::AgentStart, sentence)
+                    .hint("check the path; it starts where the agent was named"));
+            }
             let scratch = Scratch::make()?;
             let spec = spec(choice, program, args, around, &scratch);
             // Not by its name: the file may have been replaced since this process was started.
@@ -391,6 +396,19 @@ fn script_of(program: &str, args: &[String]) -> Option<usize> {
     None
 }
 
+/// The script that an interpreter could not find, as far as that can be told from outside: its first argument is a
+/// path, or some are and none is there.
+fn absent_script(program: &str, args: &[String], base: &Path) -> Option<PathBuf> {
+    let index = script_of(program, args)?;
+    let is_path = |arg: &str| Path::new(arg).extension().is_some() && !arg.contains("://");
+    let words = || args.iter().skip(index).filter(|arg| !arg.starts_with('-'));
+    let script = words().find(|arg| is_path(arg)).map(|arg| base.join(arg))?;
+    // What a flag before it takes may be mistaken for it.
+    let doubtful = args.iter().take(index).any(|arg| arg.starts_with('-'));
+    let there = if doubtful { words().any(|arg| base.join(arg).exists()) } else { script.exists() };
+    (!there).then_some(script)
+}
+
 /// The folder of a script, which may bring other files; of a place that people keep everything in, the file alone.
 fn own_place(file: &Path, home: Option<&Path>) -> PathBuf {
     match file.parent().and_then(|folder| folder.canonicalize().ok()) {
@@ -477,6 +495,32 @@ mod tests {
             ("python3", None),
         ] {
             assert_eq!(script(command), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_script_that_is_not_there_is_told_from_what_only_looks_like_one() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("agent.py"), "").unwrap();
+        let absent = |command: &str| {
+            let words = words::split(command).unwrap();
+            absent_script(&words[0], &words[1..], folder.path())
+        };
+        for command in ["python3 gone.py", "python3 gone.py agent.py", "sh -eu x/gone.sh"] {
+            assert!(absent(command).is_some(), "{command}");
+        }
+        assert_eq!(absent("python3 gone.py"), Some(folder.path().join("gone.py")));
+        for command in [
+            "python3 agent.py gone.toml",
+            "python3 -W error::a.b agent.py",
+            "python3 -m gone.py",
+            "python3 -c gone.py",
+            "python3",
+            "node agent",
+            "deno run https://example.org/agent.ts",
+            "./agent gone.py",
+        ] {
+            assert_eq!(absent(command), None, "{command}");
         }
     }
 

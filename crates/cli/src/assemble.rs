@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyFileError, Keyring, KeyringError, PublicKey, SigningKey};
+use portcullis_audit::keys::{
+    KeyEntry, KeyFileError, Keyring, KeyringError, PublicKey, SigningKey,
+};
 use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
@@ -19,10 +21,15 @@ use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
+use crate::half_made;
+use crate::people;
 use crate::place::{self, Place};
 
 /// Calls that may block a thread at once, those that outlived their deadline included.
 const BLOCKING_PLACES: usize = 16;
+
+/// Where the kernel shows itself and its devices: what is written there is no file.
+const KERNEL_OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// The files that SQLite keeps beside a database.
 const SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
@@ -35,7 +42,7 @@ impl<T: Store + Ledgers> Database for T {}
 /// The database to read. Nothing is created, upgraded or changed.
 pub(crate) fn reader(globals: &Globals) -> Result<Arc<dyn Database>, Failure> {
     there(globals)?;
-    Ok(Arc::new(SqliteStore::open(&globals.db, OpenMode::ReadOnly, opening(Vec::new()))?))
+    Ok(Arc::new(open(globals, OpenMode::ReadOnly, Vec::new())?))
 }
 
 /// Says what to do where nothing was ever made, before anything else is found wrong with the place.
@@ -64,7 +71,16 @@ fn writer(
     if mode == OpenMode::CreateOrOpen && globals.db == globals.place.database() {
         place::make_private(&globals.place.state)?;
     }
-    Ok(Arc::new(SqliteStore::open(&globals.db, mode, opening(observers))?))
+    Ok(Arc::new(open(globals, mode, observers)?))
+}
+
+fn open(
+    globals: &Globals,
+    mode: OpenMode,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<SqliteStore, Failure> {
+    SqliteStore::open(&globals.db, mode, opening(observers))
+        .map_err(|error| half_made::refusal(error, mode, globals))
 }
 
 /// The parts for what people do beside a run: the existing database to write, who may answer, no tools.
@@ -96,11 +112,17 @@ pub(crate) fn gatehouse(
 ) -> Result<Gatehouse, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
-        sources.push(Arc::new(Files::open(root, &out_of_reach(globals, config)?)?));
+        let mut forbidden = out_of_reach(globals, config)?;
+        forbidden.extend(KERNEL_OWN.map(PathBuf::from));
+        sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
     let tools = Tools::register(sources)?;
     let (keys, mut remarks) = reviewers(globals, config)?;
+    // The rules that the operator did not write themselves; their own are refused where they cannot be met.
     for (role, count) in config.classes.roles() {
+        if config.asks.contains_key(role) {
+            continue;
+        }
         let people = keys.people(role);
         if people < usize::try_from(count).unwrap_or(usize::MAX) {
             remarks.push(format!(
@@ -182,6 +204,22 @@ fn reviewers(globals: &Globals, config: &Config) -> Result<(Keyring, Vec<String>
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses to begin a run whose rules ask more people than can answer. Nothing is made for it: the key that a first
+/// run draws is stood in for.
+pub(crate) fn enough_people(
+    globals: &Globals,
+    config: &Config,
+    owner: &str,
+) -> Result<(), Failure> {
+    let mut ring = ring(config, &globals.place)?;
+    if ring.entries().next().is_none() {
+        let name = globals.key.as_deref().unwrap_or(&globals.user);
+        let key = SigningKey::generate(&OsEntropy).public();
+        ring.add(KeyEntry::new(key, name, ["operator"]))?;
+    }
+    people::shortage(config, &ring, owner).map_or(Ok(()), Err)
 }
 
 /// Whose run it is unless somebody else is named: the person whose key the key folder or the configuration knows by

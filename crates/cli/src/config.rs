@@ -1,5 +1,6 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) path: Option<PathBuf>,
     /// What happens to the calls of each effect class.
     pub(crate) classes: ClassTable,
+    /// Each role that they said is asked, with the most people.
+    pub(crate) asks: BTreeMap<String, u32>,
     /// The bounds of a run.
     pub(crate) limits: Limits,
     /// The folder for the file tools, absolute.
@@ -197,9 +200,11 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         }
     };
     let absolute = |path: PathBuf| base.join(path);
+    let said = classes(ClassTable::empty(), &raw.classes)?;
     Ok(Config {
         path: None,
-        classes: classes(raw.classes)?,
+        classes: classes(ClassTable::default(), &raw.classes)?,
+        asks: said.roles().into_iter().map(|(role, count)| (role.to_owned(), count)).collect(),
         limits,
         files: raw.files.root.map(absolute),
         agent: agent(raw.agent, base)?,
@@ -208,17 +213,17 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
     })
 }
 
-fn classes(raw: RawClasses) -> Result<ClassTable, Misfit> {
+/// The table with what stands in the file.
+fn classes(mut table: ClassTable, raw: &RawClasses) -> Result<ClassTable, Misfit> {
     let named = [
-        (EffectClass::ReadOnly, raw.read_only),
-        (EffectClass::LocalMutation, raw.local_mutation),
-        (EffectClass::RemoteMutation, raw.remote_mutation),
-        (EffectClass::Destructive, raw.destructive),
+        (EffectClass::ReadOnly, &raw.read_only),
+        (EffectClass::LocalMutation, &raw.local_mutation),
+        (EffectClass::RemoteMutation, &raw.remote_mutation),
+        (EffectClass::Destructive, &raw.destructive),
     ];
-    let mut table = ClassTable::default();
     for (class, value) in named {
         if let Some(value) = value {
-            table = table.with(class, outcome(&value)?);
+            table = table.with(class, outcome(value)?);
         }
     }
     Ok(table)

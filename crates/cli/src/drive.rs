@@ -2,53 +2,26 @@
 
 use std::io::Write as _;
 
-use portcullis_canon::{Object, Value, sanitize};
-use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_canon::sanitize;
+use portcullis_domain::id::RunId;
 use portcullis_domain::ports::Store;
 use portcullis_domain::question::{Question, QuestionKind};
-use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_domain::run::RunStatus;
 use portcullis_domain::scope::Scope;
 use portcullis_engine::{Driven, Driving, HeldRun};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::agent::Started;
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::heads::Heads;
 use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::wire::RestJson;
 use crate::words::quote;
 
 /// The longest result or note that is shown, in bytes.
 const MAX_SHOWN: usize = 2_000;
-
-/// The two signals that end a run in peace.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// From now on they no longer end the process by themselves.
-    pub(crate) fn catch() -> Result<Self, Failure> {
-        let catch = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::new(Code::Io, format!("signals cannot be caught: {}", error.kind()))
-            })
-        };
-        Ok(Self {
-            interrupt: catch(SignalKind::interrupt())?,
-            terminate: catch(SignalKind::terminate())?,
-        })
-    }
-
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
 
 /// Drives a held run with its agent. The first signal stops it at the next record, the second one at once.
 pub(crate) async fn to_rest(
@@ -103,8 +76,10 @@ impl Rest {
     /// Writes it to standard output.
     pub(crate) async fn tell(&self, store: &dyn Store, globals: &Globals) -> Result<(), Failure> {
         let words = self.last_words(store).await?;
-        let text =
-            if globals.json { self.json(&words, globals) } else { self.text(&words, globals) };
+        if globals.json {
+            return crate::say_json(&self.json(words, globals));
+        }
+        let text = self.text(&words, globals);
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
@@ -170,26 +145,15 @@ impl Rest {
         }
     }
 
-    fn json(&self, words: &LastWords, globals: &Globals) -> String {
-        let (status, reason, question): (&str, Option<EndReason>, Option<QuestionId>) =
-            match self.driven {
-                Driven::Waiting(question) => (RunStatus::Waiting.as_str(), None, Some(question)),
-                Driven::Stopped => ("stopped", None, None),
-                Driven::Ended(reason) => (reason.status().as_str(), Some(reason), None),
-            };
-        let text = |text: &Option<String>| text.as_deref().map_or(Value::Null, Value::from);
-        let mut object = Object::new();
-        object.insert("run", self.run.to_string());
-        object.insert("status", status);
-        object.insert("reason", reason.map_or(Value::Null, |reason| Value::from(reason.as_str())));
-        object.insert("question", question.map_or(Value::Null, |id| Value::from(id.to_string())));
-        object.insert("result", text(&words.result));
-        object.insert("note", text(&words.note));
-        object.insert(
-            "next",
-            self.next(words, globals).into_iter().map(Value::from).collect::<Vec<_>>(),
-        );
-        Value::Object(object).to_canonical_string() + "\n"
+    fn json(&self, words: LastWords, globals: &Globals) -> RestJson {
+        let (status, reason, question) = match self.driven {
+            Driven::Waiting(question) => (RunStatus::Waiting.as_str(), None, Some(question)),
+            Driven::Stopped => ("stopped", None, None),
+            Driven::Ended(reason) => (reason.status().as_str(), Some(reason.as_str()), None),
+        };
+        let next = self.next(&words, globals);
+        let LastWords { result, note, .. } = words;
+        RestJson { run: self.run, status, reason, question, result, note, next }
     }
 }
 

@@ -60,6 +60,8 @@ codes! {
     Busy = "E3007";
     /// The store failed in another way.
     Store = "E3008";
+    /// The database was begun and holds nothing.
+    HalfMade = "E3010";
     /// A stored row cannot be read.
     Damaged = "E3009";
     /// A key's file, or the folder of keys.
@@ -114,6 +116,10 @@ codes! {
     Identity = "E9008";
     /// Nobody said yes where a yes was needed.
     Undecided = "E9009";
+    /// The command line cannot be read.
+    Usage = "E9010";
+    /// The rules ask more people than can answer.
+    TooFewPeople = "E9011";
 }
 
 /// Why the command did not do what it was asked. Nothing was left half-done.
@@ -135,6 +141,11 @@ impl Failure {
     /// An argument that cannot be used: exit 2.
     pub(crate) fn usage(sentence: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(Code::Argument, sentence) }
+    }
+
+    /// A command line that cannot be read: exit 2.
+    pub(crate) fn unread(sentence: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::new(Code::Usage, sentence) }
     }
 
     /// A person was needed and did not say yes: exit 2.

@@ -16,6 +16,7 @@ use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 
+use crate::again;
 use crate::assemble::Database;
 use crate::failure::{Code, Failure};
 use crate::output::card;
@@ -251,6 +252,8 @@ pub(crate) struct Asked {
     pub(crate) reason: Option<String>,
     /// The answers so far.
     pub(crate) approvals: Vec<Approval>,
+    /// Why it is asked although somebody said yes before.
+    pub(crate) again: Option<&'static str>,
 }
 
 impl Asked {
@@ -266,6 +269,7 @@ impl Asked {
             detail: self.detail.as_ref().map(Words::text),
             goal: self.goal.text(),
             reason: self.reason.as_deref(),
+            again: self.again,
         }
     }
 }
@@ -310,7 +314,8 @@ pub(crate) async fn asked(
     };
     let goal = words(db, scope, run.goal, u64::MAX).await?;
     let reason = reason(db, scope, &step).await?;
-    Ok(Asked { run, step, question, card, card_bytes, detail, goal, reason, approvals })
+    let again = again::earlier_yes(db, scope, &question).await?;
+    Ok(Asked { run, step, question, card, card_bytes, detail, goal, reason, approvals, again })
 }
 
 /// The reason that the agent states in its proposal.

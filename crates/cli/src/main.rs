@@ -2,12 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser as _;
 
+mod again;
 mod agent;
 mod args;
 mod assemble;
@@ -16,15 +18,19 @@ mod config;
 mod drive;
 mod exit;
 mod failure;
+mod half_made;
 mod heads;
 mod launch;
 mod lookup;
 mod output;
+mod people;
 mod place;
 mod progress;
 mod reading;
 mod scratch;
+mod signals;
 mod start;
+mod usage;
 mod wire;
 mod words;
 
@@ -38,9 +44,15 @@ const CLOSING: Duration = Duration::from_secs(2);
 fn main() -> ExitCode {
     // Started again by the gate: this process gives up its rights and becomes the agent's program.
     portcullis_sandbox::child::run_if_child();
-    let cli = Cli::parse();
-    let json = cli.json;
-    match begin(cli) {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let (json, ended) = match Cli::try_parse_from(&args) {
+        Ok(cli) => (cli.json, begin(cli)),
+        Err(error) => {
+            let json = usage::wants_json(args.iter().skip(1).map(OsString::as_os_str));
+            (json, usage::ended(&error, json))
+        }
+    };
+    match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.is_quiet() {
@@ -109,6 +121,12 @@ pub(crate) fn report(failure: &Failure, json: bool) {
     } else {
         let _ = writeln!(out, "portcullis: {failure}");
     }
+}
+
+/// Writes one value to standard output, as one line of JSON.
+pub(crate) fn say_json<T: serde::Serialize>(value: &T) -> Result<(), Failure> {
+    let mut out = output::Out::new();
+    out.json(value).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
 }
 
 /// Writes lines to standard output, each safe for a terminal.

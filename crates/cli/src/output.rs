@@ -3,6 +3,7 @@
 //! Every text that is not the program's own passes [`text`], [`table`] or [`card`] before it gets here.
 
 pub(crate) mod card;
+pub(crate) mod invalid;
 pub(crate) mod prompt;
 pub(crate) mod screen;
 pub(crate) mod table;

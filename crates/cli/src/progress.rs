@@ -7,22 +7,29 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use portcullis_canon::sanitize;
-use portcullis_domain::event::{Body, Event, LeaseCause};
+use portcullis_canon::{Digest, sanitize};
+use portcullis_domain::event::{Body, Event, LeaseCause, QuestionAsked};
 use portcullis_domain::id::{RunId, StepId};
-use portcullis_domain::observation::Observation;
+use portcullis_domain::observation::{Observation, ObservationKind};
 use portcullis_domain::ports::Observer;
-use portcullis_domain::question::QuestionKind;
+use portcullis_domain::question::{Question, QuestionKind};
+use portcullis_domain::scope::Scope;
+use portcullis_domain::step::Step;
 use portcullis_domain::verdict::Verdict;
+use tokio::runtime::Handle;
+
+use crate::again;
+use crate::assemble::Database;
+use crate::output::invalid;
 
 /// Lines that may wait for the terminal.
 const MAX_WAITING: usize = 4096;
 
 /// Steps whose numbers are kept; only the last ones are still spoken of.
-const MAX_STEPS: usize = 64;
+pub(crate) const MAX_STEPS: usize = 64;
 
 /// How long the last lines are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,34 +39,80 @@ const MAX_LINE: usize = 240;
 
 enum Item {
     Line(String),
+    /// A line about a refused proposal, and the observation that holds its place.
+    Invalid(String, Digest),
     Settle(SyncSender<()>),
 }
 
 /// Tells what is committed.
-#[derive(Debug)]
 pub(crate) struct Progress {
     lines: SyncSender<Item>,
     steps: Mutex<VecDeque<(StepId, u64)>>,
+    /// The question with which the run was taken up.
+    before: Mutex<Option<Question>>,
     lost: AtomicU64,
+    /// Where contents are looked up; not held, since the store holds this.
+    contents: Arc<OnceLock<Weak<dyn Database>>>,
 }
 
 impl Progress {
     /// Starts the thread that writes.
     pub(crate) fn start() -> Arc<Self> {
         let (lines, items) = sync_channel(MAX_WAITING);
+        let contents = Arc::new(OnceLock::new());
+        let reader = Reader { runtime: Handle::current(), contents: Arc::clone(&contents) };
         // Without the thread the lines are counted as lost, and the run goes on.
-        let _ = std::thread::Builder::new().name("progress".into()).spawn(move || write(&items));
-        Arc::new(Self { lines, steps: Mutex::default(), lost: AtomicU64::new(0) })
+        let writing = std::thread::Builder::new().name("progress".into());
+        let _ = writing.spawn(move || write(&items, &reader));
+        Arc::new(Self {
+            lines,
+            steps: Mutex::default(),
+            before: Mutex::default(),
+            lost: AtomicU64::new(0),
+            contents,
+        })
+    }
+
+    /// From now on contents are looked up in this database.
+    pub(crate) fn reads(&self, database: &Arc<dyn Database>) {
+        // One progress tells of one database: the first one stays.
+        let _ = self.contents.set(Arc::downgrade(database));
+    }
+
+    /// Goes on with a run that was begun before: these are its last steps, and the question that it comes with.
+    pub(crate) fn goes_on<'s>(
+        &self,
+        steps: impl IntoIterator<Item = &'s Step>,
+        question: Option<Question>,
+    ) {
+        for step in steps {
+            self.opened(Some(step.id), step.index);
+        }
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = question;
     }
 
     /// Tells one more thing.
     pub(crate) fn say(&self, line: &str) {
-        let line = sanitize::clip(&sanitize::line(line), MAX_LINE);
+        self.send(Item::Line(safe(line)));
+    }
+
+    fn send(&self, item: Item) {
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.lines.try_send(Item::Line(line))
+            self.lines.try_send(item)
         {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Why a question takes the place of one that was granted, where it does.
+    fn again(&self, step: Option<StepId>, body: &QuestionAsked) -> Option<&'static str> {
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = before.as_ref().filter(|before| {
+            Some(before.step) == step
+                && body.kind == QuestionKind::Approval
+                && again::was_granted(before)
+        });
+        granted.map(|before| again::why(before, &body.reviewers, body.call))
     }
 
     /// Waits until everything is written, but not for ever.
@@ -123,7 +176,12 @@ impl Progress {
             }
             Body::OutcomeLate(body) => format!("{}: late, {}", step(), observed(&body.observation)),
             Body::QuestionAsked(body) => match body.kind {
-                QuestionKind::Approval => format!("{}: waits for {}", step(), body.question),
+                QuestionKind::Approval => match self.again(event.link.step, body) {
+                    Some(why) => {
+                        format!("{}: asks again, {why}; waits for {}", step(), body.question)
+                    }
+                    None => format!("{}: waits for {}", step(), body.question),
+                },
                 QuestionKind::UnknownOutcome => {
                     format!(
                         "{}: it is not known what happened; waits for {}",
@@ -163,18 +221,53 @@ fn observed(observation: &Observation) -> String {
 impl Observer for Progress {
     fn committed(&self, events: &[Event]) {
         for event in events {
-            if let Some(line) = self.line(event) {
-                self.say(&line);
-            }
+            let Some(line) = self.line(event) else { continue };
+            self.send(match refused(event) {
+                Some(content) => Item::Invalid(safe(&line), content),
+                None => Item::Line(safe(&line)),
+            });
         }
     }
 }
 
-fn write(items: &Receiver<Item>) {
+/// The observation of a proposal that was not admitted.
+fn refused(event: &Event) -> Option<Digest> {
+    let Body::StepFinished(body) = &event.body else { return None };
+    let observation = body.observation.as_ref()?;
+    let invalid = observation.kind == ObservationKind::InvalidProposal;
+    observation.content.filter(|_| invalid).map(|content| content.digest)
+}
+
+fn safe(line: &str) -> String {
+    sanitize::clip(&sanitize::line(line), MAX_LINE)
+}
+
+/// How the thread that writes looks contents up.
+struct Reader {
+    runtime: Handle,
+    contents: Arc<OnceLock<Weak<dyn Database>>>,
+}
+
+impl Reader {
+    /// The place and the rule that an observation holds, where they can be read.
+    fn place(&self, content: Digest) -> Option<String> {
+        let database = self.contents.get()?.upgrade()?;
+        let scope = Scope::of_file_owner();
+        let found = self.runtime.block_on(database.content(&scope, content)).ok()??;
+        invalid::place(found.bytes())
+    }
+}
+
+fn write(items: &Receiver<Item>, reader: &Reader) {
+    // Whoever closed standard error does not want to know.
+    let tell = |line: &str| drop(writeln!(std::io::stderr().lock(), "{line}"));
     for item in items {
         match item {
-            // Whoever closed standard error does not want to know.
-            Item::Line(line) => drop(writeln!(std::io::stderr().lock(), "{line}")),
+            Item::Line(line) => tell(&line),
+            Item::Invalid(line, content) => match reader.place(content) {
+                Some(place) => tell(&format!("{line} {place}")),
+                None => tell(&line),
+            },
             Item::Settle(done) => drop(done.send(())),
         }
     }

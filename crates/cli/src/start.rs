@@ -10,7 +10,7 @@ use portcullis_engine::operator;
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::agent::{AgentChoice, Started};
-use crate::args::Globals;
+use crate::args::{self, Globals};
 use crate::assemble::{self, Gatehouse};
 use crate::config::Config;
 use crate::failure::{Code, Failure};
@@ -112,6 +112,7 @@ pub(crate) fn open(
         heads.keep(gatehouse.database.as_ref())?;
     }
     if let Some(progress) = &progress {
+        progress.reads(&gatehouse.database);
         gatehouse.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
         if files.is_none() {
             progress.say("note: no folder is named (--files), so the agent has no tools");
@@ -188,6 +189,15 @@ pub(crate) async fn sweep(ready: &Ready) {
         Err(error) => {
             progress.say(&format!("note: not every overdue question was closed: {error}"))
         }
+    }
+}
+
+/// Names the variables that the agent is to be given and that are not set.
+pub(crate) fn tell_unset(agent: &AgentChoice, progress: Option<&Progress>) {
+    let Some(progress) = progress else { return };
+    for name in agent.env.iter().filter(|name| args::variable(name).is_none()) {
+        progress
+            .say(&format!("note: the variable {name} is not set, so the agent does not get it"));
     }
 }
 

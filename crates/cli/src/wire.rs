@@ -2,6 +2,7 @@
 //!
 //! Text that others wrote is at most [`MAX_TEXT_BYTES`] long, with its whole size beside it.
 
+use portcullis_audit::keys::KeyEntry;
 use portcullis_canon::{Digest, Limits, Value, parse, sanitize};
 use portcullis_domain::content::ContentRef;
 use portcullis_domain::event::Body;
@@ -72,6 +73,24 @@ impl<T> RowJson<T> {
         let key = sanitize::clip(&row.key, MAX_TEXT_BYTES);
         Self::Damaged { damaged: DamagedJson { key, column: row.column } }
     }
+}
+
+/// `run` and `resume`: how a run came to rest.
+#[derive(Debug, Serialize)]
+pub(crate) struct RestJson {
+    pub(crate) run: RunId,
+    /// `waiting`, `stopped`, or how it ended.
+    pub(crate) status: &'static str,
+    /// Why it ended.
+    pub(crate) reason: Option<&'static str>,
+    /// The question that it waits for.
+    pub(crate) question: Option<QuestionId>,
+    /// What the agent says came of it, whole.
+    pub(crate) result: Option<String>,
+    /// What is said of its end, whole.
+    pub(crate) note: Option<String>,
+    /// The commands that go on from here.
+    pub(crate) next: Vec<String>,
 }
 
 /// `runs`.
@@ -255,6 +274,8 @@ pub(crate) struct QuestionJson {
     missing: Option<&'static str>,
     /// The agent's stated reason: data, never authority.
     stated_reason: Option<String>,
+    /// Why it is asked although somebody said yes before.
+    asked_again: Option<&'static str>,
 }
 
 impl QuestionJson {
@@ -265,6 +286,7 @@ impl QuestionJson {
         now: Timestamp,
         card: &Words,
         stated_reason: Option<&str>,
+        asked_again: Option<&'static str>,
     ) -> Self {
         let (card, missing) = match card {
             Words::Here(bytes) => match parse(bytes, &Limits::ENVELOPE) {
@@ -294,6 +316,7 @@ impl QuestionJson {
             card,
             missing,
             stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),
+            asked_again,
         }
     }
 }
@@ -438,4 +461,71 @@ pub(crate) struct VerifyJson<'a> {
 pub(crate) struct HeadJson {
     pub(crate) journal: JournalId,
     pub(crate) head: String,
+}
+
+/// `init`.
+#[derive(Debug, Serialize)]
+pub(crate) struct InitJson {
+    /// In the order in which they were looked at.
+    pub(crate) places: Vec<PlaceJson>,
+    /// What would keep a run under these rules from beginning.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A folder or file that a first run needs.
+#[derive(Debug, Serialize)]
+pub(crate) struct PlaceJson {
+    /// `state`, `configuration`, `key`, `database` or `rules`.
+    pub(crate) what: &'static str,
+    pub(crate) path: String,
+    /// Made just now; kept as it was otherwise.
+    pub(crate) made: bool,
+}
+
+/// A line of `key list`, and what the other commands on keys write.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyJson<'a> {
+    person: &'a str,
+    id: String,
+    key: String,
+    roles: &'a [String],
+    not_before: Option<Timestamp>,
+    not_after: Option<Timestamp>,
+    revoked: bool,
+}
+
+impl<'a> KeyJson<'a> {
+    pub(crate) fn of(entry: &'a KeyEntry) -> Self {
+        Self {
+            person: &entry.person,
+            id: entry.key.id().to_string(),
+            key: entry.key.to_string(),
+            roles: &entry.roles,
+            not_before: entry.not_before,
+            not_after: entry.not_after,
+            revoked: entry.revoked,
+        }
+    }
+}
+
+/// `demo`.
+#[derive(Debug, Serialize)]
+pub(crate) struct DemoJson {
+    pub(crate) folder: String,
+    pub(crate) run: RunId,
+    pub(crate) steps: Vec<DemoStepJson>,
+    /// The file that the approved call made, if it is there.
+    pub(crate) change: Option<String>,
+    /// What `verify` says of the demo's record.
+    pub(crate) intact: bool,
+    /// The command that shows the run.
+    pub(crate) next: String,
+}
+
+/// What the demo's agent asked for, and what became of it.
+#[derive(Debug, Serialize)]
+pub(crate) struct DemoStepJson {
+    pub(crate) index: u64,
+    pub(crate) agent: &'static str,
+    pub(crate) outcome: String,
 }

@@ -19,6 +19,11 @@
 
 pub mod system;
 
+/// The examples of the guide compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adding.md")]
+struct Adding;
+
 pub use portcullis_agents as agents;
 pub use portcullis_audit as audit;
 pub use portcullis_canon as canon;

@@ -32,6 +32,9 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How often an ending program is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How often a program that owes something is looked at: a descendant may hold its output open when it is gone.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// How long an agent may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
@@ -154,7 +157,7 @@ impl Exec {
         self.streams.queue(&wire::end());
         let by_itself = timeout(self.deadlines.end, async {
             tokio::select! {
-                status = exit_of(&mut self.child) => status,
+                status = exit_of(&mut self.child, LOOK) => status,
                 never = self.streams.finish() => match never {},
             }
         });
@@ -203,9 +206,11 @@ impl Exec {
         Ok(line)
     }
 
-    /// The next line, once all that was queued is written.
+    /// The next line, once all that was queued is written. Of a program that has ended, what it had written already.
     async fn line(&mut self, wait: Duration) -> Result<Vec<u8>, Fault> {
-        let until = Instant::now() + wait;
+        let mut until = Instant::now() + wait;
+        let mut late = Fault::Silent(wait);
+        let mut watched = true;
         loop {
             if self.streams.lines.is_too_long() {
                 return Err(Fault::LongLine);
@@ -217,12 +222,21 @@ impl Exec {
             }
             // `timeout_at` looks at the pipes first, and a flood may always be ready.
             if Instant::now() >= until {
-                return Err(Fault::Silent(wait));
+                return Err(late);
             }
-            match timeout_at(until, self.streams.step()).await {
-                Ok(Moved::Some) => {}
-                Ok(Moved::Closed) => return Err(Fault::Closed),
-                Err(_) => return Err(Fault::Silent(wait)),
+            tokio::select! {
+                moved = timeout_at(until, self.streams.step()) => match moved {
+                    Ok(Moved::Some) => {}
+                    Ok(Moved::Closed) => return Err(Fault::Closed),
+                    Err(_) => return Err(late),
+                },
+                status = exit_of(&mut self.child, GLANCE), if watched => {
+                    watched = false;
+                    if status.is_some() {
+                        until = until.min(Instant::now() + LAST_WORDS);
+                        late = Fault::Closed;
+                    }
+                }
             }
         }
     }
@@ -235,7 +249,7 @@ impl Exec {
         self.failure =
             Some(AgentFailure { reason, message: fault.sentence(self.stage, partial, None) });
         let status = match fault {
-            Fault::Closed => timeout(LINGER, exit_of(&mut self.child)).await.ok().flatten(),
+            Fault::Closed => timeout(LINGER, exit_of(&mut self.child, LOOK)).await.ok().flatten(),
             _ => None,
         };
         self.kill().await;
@@ -253,7 +267,7 @@ impl Exec {
     /// Kills what is left and collects it.
     async fn kill(&mut self) {
         self.child.kill();
-        let _dropping_waits_longer = timeout(LINGER, exit_of(&mut self.child)).await;
+        let _dropping_waits_longer = timeout(LINGER, exit_of(&mut self.child, LOOK)).await;
     }
 }
 
@@ -329,11 +343,11 @@ impl Fault {
 }
 
 /// Waits for the program's own end; `None` when the system cannot say.
-async fn exit_of(child: &mut AgentChild) -> Option<ExitStatus> {
+async fn exit_of(child: &mut AgentChild, look: Duration) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
-            Ok(None) => sleep(LOOK).await,
+            Ok(None) => sleep(look).await,
             Err(_) => return None,
         }
     }

@@ -72,6 +72,48 @@ fn a_program_that_only_closes_its_output_is_ended() {
 }
 
 #[test]
+fn the_end_of_a_program_is_seen_while_a_descendant_holds_its_output() {
+    // In its session, and out of it, where nobody finds it. It would keep the pipe open past all patience.
+    for descendant in ["sleep 90 &", "setsid sleep 90 & echo $! > left"] {
+        let begun = Instant::now();
+        let script = format!("{HELLO}read -r view; {descendant}\nprintf partial; exit 5");
+        let program = Program::shell(&script);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let failure = runtime.block_on(async { ask(&mut program.start(), 0).await.unwrap_err() });
+        assert_eq!(failure.reason, EndReason::AgentExited, "{failure}");
+        assert_eq!(
+            failure.message,
+            "the agent's program ended in the middle of its reply to request 0 (exit status: 5)"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        end_left_behind(&program);
+    }
+}
+
+/// Kills the process that a script wrote the number of, if it did.
+fn end_left_behind(program: &Program) {
+    let Ok(left) = std::fs::read_to_string(program.folder().join("left")) else { return };
+    let mut kill = std::process::Command::new("kill");
+    // It may have been found after all.
+    let _ = kill.args(["-9", left.trim()]).output().unwrap();
+}
+
+#[test]
+fn the_last_reply_of_a_program_that_has_ended_counts() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let script = format!(
+            "{HELLO}read -r view; sleep 90 & head -c 300000 /dev/zero | tr '\\0' x; echo; exit 5"
+        );
+        let program = Program::shell(&script);
+        let mut agent = program.start();
+        assert_eq!(ask(&mut agent, 0).await.unwrap().len(), 300_000);
+        let failure = ask(&mut agent, 1).await.unwrap_err();
+        assert_eq!(failure.reason, EndReason::AgentExited, "{failure}");
+    });
+}
+
+#[test]
 fn silence_is_named() {
     check(
         "while :; do sleep 60; done",

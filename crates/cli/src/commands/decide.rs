@@ -1,10 +1,11 @@
 //! What `approve`, `reject` and `answer` share: show the whole question, ask, sign, record.
 
+mod counts;
+
 use std::io;
 
-use portcullis_audit::keys::SigningKey;
 use portcullis_canon::{Digest, Limits, parse};
-use portcullis_domain::approval::{Answer, Approval, Statement};
+use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::run::RunStatus;
@@ -12,9 +13,9 @@ use portcullis_domain::scope::Scope;
 use portcullis_engine::Parts;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 
+use self::counts::Answerer;
 use crate::args::Globals;
 use crate::assemble;
-use crate::config::Config;
 use crate::drive;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
@@ -185,7 +186,10 @@ async fn record(
     let launch = Launch::recall(&globals.place.launches(), asked.run.id)?;
     let config = launch::configuration(globals, launch.as_ref())?;
     let key = assemble::reviewer_key(globals, &config)?;
-    answers_first_time(&key, asked, globals, &config)?;
+    let ring = assemble::ring(&config, &globals.place)?;
+    let name = globals.key.as_deref().unwrap_or(&globals.user);
+    let answerer = Answerer { name, key: key.id(), ring: &ring, asked };
+    answerer.first_time()?;
     let parts = assemble::operator_parts(globals, &config)?;
     let seal = |text: &String| seal(text, &parts);
     let note = decision.consent.note.as_ref().map(seal);
@@ -208,26 +212,8 @@ async fn record(
         note,
         result,
     };
-    Ok(operator::answer(&parts, &Scope::of_file_owner(), answer).await?)
-}
-
-/// A second answer of one person would be refused anyway; this says so in their words.
-fn answers_first_time(
-    key: &SigningKey,
-    asked: &Asked,
-    globals: &Globals,
-    config: &Config,
-) -> Result<(), Failure> {
-    let ring = assemble::ring(config, &globals.place)?;
-    let person = ring.entries().find(|(id, _)| **id == key.id()).map(|(_, entry)| &entry.person);
-    let mine = |approval: &Approval| {
-        approval.statement.key == key.id() || Some(&approval.person) == person
-    };
-    if asked.approvals.iter().any(mine) {
-        let sentence = "you have answered this question already, and it needs other people too";
-        return Err(Failure::new(Code::State, sentence).hint("nothing was recorded"));
-    }
-    Ok(())
+    let answered = operator::answer(&parts, &Scope::of_file_owner(), answer).await;
+    answered.map_err(|error| answerer.refusal(error))
 }
 
 fn seal(text: &str, parts: &Parts) -> Content {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use portcullis::system::OsEntropy;
@@ -20,11 +21,13 @@ use crate::agent::{AgentChoice, Prepared};
 use crate::args::Globals;
 use crate::assemble::{self, Gatehouse};
 use crate::config::{self, Config};
-use crate::drive::{self, Signals};
+use crate::drive;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::place::{Place, Surroundings};
+use crate::signals::Signals;
 use crate::start::{self, Ready};
+use crate::wire::{DemoJson, DemoStepJson};
 use crate::words::quote;
 
 /// How often the database is looked at while a person decides.
@@ -73,6 +76,8 @@ pub(crate) struct Args {
 
 /// The folder of one demo, and the command line that means it.
 struct Stage {
+    /// Tell it as one value at the end.
+    json: bool,
     base: PathBuf,
     files: PathBuf,
     globals: Globals,
@@ -81,9 +86,13 @@ struct Stage {
 
 /// Plays it.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    if globals.json && !args.yes {
+        return Err(Failure::undecided("with --json nobody is asked, and no demo was begun")
+            .hint("say `--yes`, and another process answers"));
+    }
     let mut signals = Signals::catch()?;
     let stage = Stage::build(globals)?;
-    say(&[
+    stage.say(&[
         &format!("A folder for this demo: {}", stage.base.display()),
         "Its rules: reading is allowed, changes ask a person, deleting is denied.",
         "",
@@ -93,10 +102,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     stage.narrate(ready.gatehouse.database.as_ref(), run, 0).await?;
     let Driven::Waiting(question) = driven else { return stage.unexpected(driven) };
     if args.yes {
-        say(&["", "Nothing has changed yet. Another process answers now:", ""])?;
+        stage.say(&["", "Nothing has changed yet. Another process answers now:", ""])?;
         stage.another_process(&["approve", &question.to_string(), "--yes"])?;
     } else {
-        say(&[
+        stage.say(&[
             "",
             "Nothing has changed yet. Answer in another terminal:",
             "",
@@ -109,13 +118,14 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
     }
     let driven = stage.go_on(&ready, run, &mut signals).await?;
-    say(&[""])?;
+    stage.say(&[""])?;
     stage.narrate(ready.gatehouse.database.as_ref(), run, 3).await?;
     stage.show_change()?;
+    let steps = stage.steps(ready.gatehouse.database.as_ref(), run, 0).await?;
     drop(ready);
-    say(&["", "And anybody can check the record:", ""])?;
+    stage.say(&["", "And anybody can check the record:", ""])?;
     let intact = stage.another_process(&["verify"])?;
-    say(&["", &format!("Look around: {}", stage.typed(&format!("show {run}"))?)])?;
+    stage.tell(run, steps, intact)?;
     match driven {
         Driven::Stopped => Ok(Exit::Stopped),
         _ if intact => Ok(Exit::Done),
@@ -146,6 +156,7 @@ impl Stage {
             state_home: Some(base.join("state")),
             config_home: Some(base.join("config")),
         })?;
+        let json = globals.json;
         let globals = Globals {
             db: place.database(),
             json: false,
@@ -155,7 +166,7 @@ impl Stage {
             ..globals.clone()
         };
         let config = config::read(&rules)?;
-        Ok(Self { base, files, globals, config })
+        Ok(Self { json, base, files, globals, config })
     }
 
     fn open(&self) -> Result<Ready, Failure> {
@@ -211,27 +222,61 @@ impl Stage {
         }
     }
 
-    /// Tells each step from the record, not from what was meant to happen.
-    async fn narrate(&self, store: &dyn Store, run: RunId, from: u64) -> Result<(), Failure> {
+    fn say(&self, lines: &[&str]) -> Result<(), Failure> {
+        if self.json {
+            return Ok(());
+        }
+        crate::say(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
+    }
+
+    /// What became of each step, from the record, not from what was meant to happen.
+    async fn steps(
+        &self,
+        store: &dyn Store,
+        run: RunId,
+        from: u64,
+    ) -> Result<Vec<DemoStepJson>, Failure> {
         let page = Page { offset: from, limit: 50 };
         let steps = store.steps(&Scope::of_file_owner(), run, page).await?;
-        for step in steps.rows.into_iter().flatten() {
+        let told = steps.rows.into_iter().flatten().map(|step| {
             let asked = usize::try_from(step.index).ok().and_then(|index| SCRIPT.get(index));
-            let asked = asked.map_or("goes on", |(words, _)| words);
-            say(&[
-                &format!("{}. The agent {asked}.", step.index + 1),
-                &format!("   {}", outcome(&step)),
+            let agent = asked.map_or("goes on", |(words, _)| words);
+            DemoStepJson { index: step.index, agent, outcome: outcome(&step) }
+        });
+        Ok(told.collect())
+    }
+
+    async fn narrate(&self, store: &dyn Store, run: RunId, from: u64) -> Result<(), Failure> {
+        for step in self.steps(store, run, from).await? {
+            self.say(&[
+                &format!("{}. The agent {}.", step.index + 1, step.agent),
+                &format!("   {}", step.outcome),
             ])?;
         }
         Ok(())
     }
 
-    fn show_change(&self) -> Result<(), Failure> {
+    /// The file that the approved call makes, if it is there.
+    fn change(&self) -> Option<String> {
         let file = self.files.join("summary.txt");
-        if file.is_file() {
-            return say(&["", &format!("The change is there: {}", file.display())]);
+        file.is_file().then(|| file.display().to_string())
+    }
+
+    fn show_change(&self) -> Result<(), Failure> {
+        match self.change() {
+            Some(file) => self.say(&["", &format!("The change is there: {file}")]),
+            None => self.say(&["", "Nothing was changed."]),
         }
-        say(&["", "Nothing was changed."])
+    }
+
+    /// Says where to look, or all of it at once.
+    fn tell(&self, run: RunId, steps: Vec<DemoStepJson>, intact: bool) -> Result<(), Failure> {
+        let next = self.typed(&format!("show {run}"))?;
+        if !self.json {
+            return self.say(&["", &format!("Look around: {next}")]);
+        }
+        let (folder, change) = (self.base.display().to_string(), self.change());
+        crate::say_json(&DemoJson { folder, run, steps, change, intact, next })
     }
 
     fn unexpected(&self, driven: Driven) -> Result<Exit, Failure> {
@@ -278,8 +323,11 @@ impl Stage {
             .envs(self.surroundings())
             .env_remove("PORTCULLIS_DB")
             .env_remove("PORTCULLIS_KEY");
+        if self.json {
+            command.stdout(Stdio::null());
+        }
         let status = command
-            .stdin(std::process::Stdio::null())
+            .stdin(Stdio::null())
             .status()
             .map_err(|error| Failure::io("start", own, &error))?;
         Ok(status.success())
@@ -319,10 +367,6 @@ async fn wait(gatehouse: &Gatehouse, question: QuestionId, run: RunId) -> Result
         }
         tokio::time::sleep(LOOK).await;
     }
-}
-
-fn say(lines: &[&str]) -> Result<(), Failure> {
-    crate::say(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
 }
 
 /// A file of the demo: its folder was made just now and is this user's alone.

@@ -6,6 +6,7 @@ use portcullis_domain::ports::DamagedRow;
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::time::Timestamp;
 
+use crate::again;
 use crate::args::Globals;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -30,6 +31,7 @@ struct Line {
     tool: Option<String>,
     card: Words,
     reason: Option<String>,
+    again: Option<&'static str>,
     /// Its time is past: an answer would come too late, and the next run or resume closes it.
     overdue: bool,
 }
@@ -68,7 +70,8 @@ async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
     };
     let card = words(db, scope, question.card, MAX_CARD_BYTES).await?;
     let overdue = question.expires_at.is_some_and(|at| at <= reading.now());
-    Ok(Line { question, tool, card, reason, overdue })
+    let again = again::earlier_yes(db, scope, &question).await?;
+    Ok(Line { question, tool, card, reason, again, overdue })
 }
 
 fn json(
@@ -81,8 +84,9 @@ fn json(
     let questions = lines
         .iter()
         .map(|line| match line {
-            Ok(Line { question, card, reason, .. }) => {
-                RowJson::Whole(QuestionJson::of(question, now, card, reason.as_deref()))
+            Ok(Line { question, card, reason, again, .. }) => {
+                let reason = reason.as_deref();
+                RowJson::Whole(QuestionJson::of(question, now, card, reason, *again))
             }
             Err(damaged) => RowJson::damaged(damaged),
         })

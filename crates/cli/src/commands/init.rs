@@ -11,9 +11,11 @@ use portcullis_audit::keys::{KeyFileError, SigningKey};
 
 use crate::args::Globals;
 use crate::assemble;
+use crate::config;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::place;
+use crate::wire::{InitJson, PlaceJson};
 
 /// The configuration that is written: every key with what it means.
 const TEMPLATE: &str = include_str!("../../../../examples/portcullis.toml");
@@ -28,10 +30,9 @@ pub(crate) struct Args {
 
 /// Makes folders, key, database and configuration. Nothing that is there is changed.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    let mut told = Vec::new();
-    let mut tell = |made: bool, what: &str, path: &Path| {
-        let how = if made { "made" } else { "kept" };
-        told.push(format!("{how}  {what:<14} {}", path.display()));
+    let mut places = Vec::new();
+    let mut tell = |made: bool, what: &'static str, path: &Path| {
+        places.push(PlaceJson { what, path: path.display().to_string(), made });
     };
     for (what, folder) in
         [("state", &globals.place.state), ("configuration", &globals.place.config)]
@@ -50,17 +51,43 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let made = globals.db.symlink_metadata().is_err();
     assemble::create(globals)?;
     tell(made, "database", &globals.db);
+    let mut kept = None;
     if !args.no_config {
         let file = std::path::absolute("portcullis.toml")
             .map_err(|error| Failure::io("find", Path::new("portcullis.toml"), &error))?;
-        tell(write_new(&file)?, "rules", &file);
-        told.push(format!(
-            "the rules count when they are named: portcullis -c {} run …",
-            file.display()
-        ));
+        let made = write_new(&file)?;
+        tell(made, "rules", &file);
+        kept = (!made).then_some(file);
     }
-    crate::say(&told)?;
+    let rules = globals.config_path.iter().chain(&kept);
+    let notes = rules.filter_map(|rules| note(rules, globals).err()).collect();
+    let told = InitJson { places, notes };
+    if globals.json { crate::say_json(&told) } else { crate::say(&text(&told)) }?;
     Ok(Exit::Done)
+}
+
+/// What would keep a run under these rules from beginning.
+fn note(rules: &Path, globals: &Globals) -> Result<(), String> {
+    let checked = config::read(rules).and_then(|config| {
+        assemble::enough_people(globals, &config, &assemble::own_person(globals, &config))
+    });
+    checked.map_err(|failure| match failure.advice() {
+        Some(advice) => format!("{}; {advice}", failure.sentence()),
+        None => failure.sentence(),
+    })
+}
+
+fn text(told: &InitJson) -> Vec<String> {
+    let mut lines = Vec::new();
+    for PlaceJson { what, path, made } in &told.places {
+        let how = if *made { "made" } else { "kept" };
+        lines.push(format!("{how}  {what:<14} {path}"));
+        if *what == "rules" {
+            lines.push(format!("the rules count when they are named: portcullis -c {path} run …"));
+        }
+    }
+    lines.extend(told.notes.iter().map(|note| format!("note  {note}")));
+    lines
 }
 
 /// Writes the file unless there is one.

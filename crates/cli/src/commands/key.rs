@@ -3,12 +3,12 @@
 use portcullis::system::OsEntropy;
 use portcullis_audit::FileError;
 use portcullis_audit::keys::{KeyEntry, KeyFileError, Keyring, KeyringError, SigningKey};
-use portcullis_canon::{Object, Value};
 
 use crate::args::{Globals, is_key_name};
 use crate::assemble;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
+use crate::wire::KeyJson;
 
 /// Arguments of `key`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,11 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
         Act::Public { name } => {
             let name = name.as_deref().or(globals.key.as_deref()).unwrap_or(&globals.user);
-            crate::say(&[of_folder(name, globals)?.key.to_string()])?;
+            let entry = of_folder(name, globals)?;
+            if globals.json {
+                return tell([&entry].into_iter(), globals);
+            }
+            crate::say(&[entry.key.to_string()])?;
             Ok(Exit::Done)
         }
     }
@@ -91,9 +95,12 @@ fn tell<'k>(
     entries: impl Iterator<Item = &'k KeyEntry>,
     globals: &Globals,
 ) -> Result<Exit, Failure> {
-    let lines: Vec<String> =
-        entries.map(|entry| if globals.json { json(entry) } else { text(entry) }).collect();
-    if lines.is_empty() && !globals.json {
+    if globals.json {
+        let mut entries = entries.map(KeyJson::of);
+        return entries.try_for_each(|entry| crate::say_json(&entry)).map(|()| Exit::Done);
+    }
+    let lines: Vec<String> = entries.map(text).collect();
+    if lines.is_empty() {
         return crate::say(&["no keys; make one with `portcullis key new NAME`".to_owned()])
             .map(|()| Exit::Done);
     }
@@ -112,19 +119,4 @@ fn text(entry: &KeyEntry) -> String {
         }
     }
     line
-}
-
-fn json(entry: &KeyEntry) -> String {
-    let instant = |at: Option<portcullis_domain::time::Timestamp>| {
-        at.map_or(Value::Null, |at| Value::from(at.to_string()))
-    };
-    let mut object = Object::new();
-    object.insert("person", entry.person.as_str());
-    object.insert("id", entry.key.id().to_string());
-    object.insert("key", entry.key.to_string());
-    object.insert("roles", entry.roles.iter().map(|r| Value::from(r.as_str())).collect::<Vec<_>>());
-    object.insert("not_before", instant(entry.not_before));
-    object.insert("not_after", instant(entry.not_after));
-    object.insert("revoked", entry.revoked);
-    Value::Object(object).to_canonical_string()
 }

@@ -4,16 +4,19 @@ use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{MAX_PAGE, Page};
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
+use portcullis_domain::step::Step;
 use portcullis_engine::{Attached, Driven, Gate};
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
 use crate::assemble;
-use crate::drive::{self, Rest, Signals};
+use crate::drive::{self, Rest};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
+use crate::progress::MAX_STEPS;
+use crate::signals::Signals;
 use crate::start::{self, Flags, Ready};
 
 /// Arguments of `resume`.
@@ -114,8 +117,15 @@ async fn resume(
         start::rules_are_known(globals, launch.is_some(), &gatehouse, &state.run)?;
     }
     if let Some(progress) = progress {
+        let steps = last_steps(gatehouse.database.as_ref(), &scope, &state.run).await?;
+        progress.goes_on(&steps, state.question.clone());
         remark_changes(&state.run, &gatehouse, progress);
+        // Not refused: people can still be added, and what they said already counts.
+        if let Err(short) = assemble::enough_people(globals, &config, &state.run.owner) {
+            progress.say(&format!("note: {}", short.sentence()));
+        }
     }
+    start::tell_unset(&agent, progress);
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
         Attached::Waiting(question) => Driven::Waiting(question),
@@ -135,6 +145,17 @@ async fn resume(
     };
     let rest = Rest { run, driven };
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
+}
+
+/// The steps that what happens next may speak of.
+async fn last_steps(
+    store: &dyn assemble::Database,
+    scope: &Scope,
+    run: &Run,
+) -> Result<Vec<Step>, Failure> {
+    let kept = u64::try_from(MAX_STEPS).unwrap_or(u64::MAX);
+    let page = Page { offset: run.step_count.saturating_sub(kept), limit: MAX_PAGE };
+    Ok(store.steps(scope, run.id, page).await?.rows.into_iter().flatten().collect())
 }
 
 fn remark_changes(

@@ -10,10 +10,11 @@ use crate::agent::Started;
 use crate::args::Globals;
 use crate::assemble;
 use crate::config;
-use crate::drive::{self, Rest, Signals};
+use crate::drive::{self, Rest};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::launch::Launch;
+use crate::signals::Signals;
 use crate::start::{self, Flags};
 
 /// The longest goal, in bytes.
@@ -97,11 +98,13 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     })?;
     let files = args.flags.files(config.files.clone())?;
     let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
+    assemble::enough_people(globals, &config, &owner)?;
 
     let mut signals = Signals::catch()?;
     let ready =
         start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), args.flags.quiet)?;
     start::sweep(&ready).await;
+    start::tell_unset(&agent, ready.progress.as_deref());
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let progress = ready.progress.as_deref();
     let task = Task {

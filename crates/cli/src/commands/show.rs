@@ -3,6 +3,7 @@
 use std::io;
 
 use portcullis_domain::id::QuestionId;
+use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{DamagedRow, Rows};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::Run;
@@ -14,12 +15,15 @@ use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::lookup::{self, Asked, RunArg, Words, words};
 use crate::output::table::Columns;
-use crate::output::{Out, card, screen, text};
+use crate::output::{Out, card, invalid, screen, text};
 use crate::reading::{PageArgs, Reading};
 use crate::wire::{QuestionJson, RowJson, RunJson, ShowJson, StepJson, Text};
 
 /// The largest observation that is read for a row.
 const MAX_OBSERVATION_BYTES: u64 = 1 << 20;
+
+/// What came back of a proposal that was not admitted.
+const INVALID: ObservationKind = ObservationKind::InvalidProposal;
 
 /// The most bytes of an observation in a row.
 const SUMMARY_BYTES: usize = 80;
@@ -145,11 +149,12 @@ impl Shown {
             Waits::Nothing | Waits::Granted => None,
             Waits::Asked(asked) => {
                 let card = Words::Here(asked.card_bytes.clone());
-                Some(QuestionJson::of(&asked.question, self.now, &card, asked.reason.as_deref()))
+                let reason = asked.reason.as_deref();
+                Some(QuestionJson::of(&asked.question, self.now, &card, reason, asked.again))
             }
             Waits::Refused(_, question, _) => question
                 .as_ref()
-                .map(|question| QuestionJson::of(question, self.now, &Words::Differs, None)),
+                .map(|question| QuestionJson::of(question, self.now, &Words::Differs, None, None)),
         };
         let steps = self.steps.rows.iter().zip(&self.observations).map(|(step, seen)| match step {
             Ok(step) => RowJson::Whole(StepJson::of(step, seen.as_ref())),
@@ -285,13 +290,22 @@ fn cells(step: &Result<Step, DamagedRow>, seen: Option<&Words>) -> [String; 6] {
             None => verdict.outcome().to_owned(),
         }),
         step.status.as_str().to_owned(),
-        observed.map_or_else(dash, |observed| match observed.failure {
-            Some(failure) => format!("{}: {}", observed.kind.as_str(), failure.as_str()),
-            None => observed.kind.as_str().to_owned(),
+        observed.map_or_else(dash, |observed| {
+            let kind = observed.kind.as_str();
+            let refusal = observed.refusal.filter(|_| observed.kind == INVALID);
+            let why = refusal.map(|refusal| refusal.as_str());
+            match why.or(observed.failure.map(|failure| failure.as_str())) {
+                Some(why) => format!("{kind}: {why}"),
+                None => kind.to_owned(),
+            }
         }),
         match seen.map(Words::text) {
             None => dash(),
-            Some(Ok(text)) => text::one_line(&text, SUMMARY_BYTES),
+            Some(Ok(text)) => {
+                let invalid = observed.is_some_and(|observed| observed.kind == INVALID);
+                let place = if invalid { invalid::place(text.as_bytes()) } else { None };
+                place.unwrap_or_else(|| text::one_line(&text, SUMMARY_BYTES))
+            }
             Some(Err(why)) => format!("({why})"),
         },
     ]

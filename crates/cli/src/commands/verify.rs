@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use portcullis_audit::head::{Head, read_heads};
-use portcullis_audit::{Options, Report};
+use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Signature;
 use portcullis_domain::id::InstanceId;
@@ -186,6 +186,7 @@ fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
     };
     row("contents", format!("{}{erased}; {} tool specs", report.contents, report.specs))?;
     row("answers", answers(report, told.keys))?;
+    row("grants", grants(report))?;
     if report.cards_unchecked > 0 {
         row("unchecked", format!("{} questions whose card was erased", report.cards_unchecked))?;
     }
@@ -224,6 +225,21 @@ fn answers(report: &Report, keys: bool) -> String {
     add(found.unknown_key, "of keys that are not configured");
     add(found.other_role, "of people who do not have the role now");
     add(found.not_valid, "of keys that are revoked or outside their term");
+    parts.join(", ")
+}
+
+/// The calls that ran on people's word.
+fn grants(report: &Report) -> String {
+    let found = &report.grants;
+    let no_leave = report.breaks.iter().filter(|found| matches!(found, Break::NoLeave { .. }));
+    let mut parts = vec![format!("{} used with leave", found.checked)];
+    if found.unchecked > 0 {
+        parts.push(format!("{} unchecked, since no keys are configured", found.unchecked));
+    }
+    match no_leave.count() {
+        0 => {}
+        count => parts.push(format!("{count} USED WITHOUT LEAVE")),
+    }
     parts.join(", ")
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) goal: Result<Cow<'a, str>, &'static str>,
     /// The agent's stated reason.
     pub(crate) reason: Option<&'a str>,
+    /// Why it is asked although somebody said yes before.
+    pub(crate) again: Option<&'static str>,
 }
 
 /// The question, row by row, for a terminal of so many columns.
@@ -113,6 +115,9 @@ impl Sheet {
                 }
             },
         );
+        if let Some(why) = asked.again {
+            self.own("asked again", why);
+        }
         self.own("run", &question.run.to_string());
         self.own("step", &asked.step.to_string());
         self.own("asked", &question.asked_at.to_string());

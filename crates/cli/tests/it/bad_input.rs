@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::home::{COMMAND, Ended, Home};
+use crate::home::{COMMAND, Ended, Home, text};
 
 const DONE: &str = r#"{"kind":"complete","result":1}"#;
 const LIST: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"path":"."}}"#;
@@ -82,6 +82,30 @@ fn a_file_that_is_no_database_stays_as_it_is() {
 }
 
 #[test]
+fn a_database_whose_making_was_broken_off_is_said_to_hold_nothing_yet() {
+    let home = Home::new();
+    home.run(&["init", "--no-config"]).exits(0);
+    let id = "run_00000000000000000000000000000001";
+    let commands = [&["runs"][..], &["verify"], &["resume", "--all"], &["cancel", id]];
+    let begun = "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL";
+    for tables in ["", begun] {
+        fs::remove_file(home.db()).unwrap();
+        let db = home.write("state/portcullis/portcullis.db", "");
+        rusqlite::Connection::open(&db).unwrap().execute_batch(tables).unwrap();
+        for args in commands {
+            home.run(args).refuses(1, "E3010", &["holds nothing yet", "-wal", "portcullis init"]);
+        }
+        // One that holds the lock is perhaps still at it.
+        let maker = rusqlite::Connection::open(&db).unwrap();
+        maker.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+        home.run(&["runs"]).refuses(1, "E3010", &["is not over"]);
+        drop(maker);
+        home.run(&["init", "--no-config"]).exits(0);
+        home.run(&["verify"]).exits(0);
+    }
+}
+
+#[test]
 fn a_database_of_a_newer_program_is_left_alone() {
     let home = used();
     home.sql("PRAGMA user_version = 99");
@@ -108,6 +132,13 @@ fn a_folder_that_holds_what_governs_is_not_handed_out() {
         "E7001",
         &["cannot open the folder"],
     );
+    let alias = home.path("alias");
+    symlink("/proc/self/fd", &alias).unwrap();
+    let alias = alias.display().to_string();
+    for root in ["/proc", "/proc/self", "/proc/sys/kernel", "/sys", "/dev", "/dev/pts", &alias] {
+        let ended = home.run(&["run", "-q", "--agent", &agent, "--files", root, "x"]);
+        ended.refuses(1, "E7001", &["which no tool may reach", "name another folder"]);
+    }
     let program = Path::new(COMMAND).parent().unwrap().display().to_string();
     home.run(&["run", "-q", "--agent", &agent, "--files", &program, "x"]).refuses(
         1,
@@ -184,6 +215,25 @@ fn arguments_are_read_before_anything_is_opened() {
 }
 
 #[test]
+fn a_command_line_that_cannot_be_read_is_one_sentence_or_one_object() {
+    let home = Home::new();
+    let hostile = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(100_000));
+    for args in [&["nonsense"][..], &["runs", "--limit", "0"], &["show", &hostile], &[&hostile]] {
+        home.run(args).refuses(2, "E9010", &["portcullis"]);
+        let error = home.error(&[args, &["--json"]].concat(), 2);
+        assert_eq!(text(&error, "code"), "E9010");
+        assert!(text(&error, "error").len() < 500, "{error:?}");
+    }
+    // Nothing at all is met with help, for a program with an object too.
+    let help = home.run(&[]).exits(2);
+    assert!(help.out.is_empty() && help.err.contains("Usage: portcullis"), "{help:#?}");
+    assert_eq!(text(&home.error(&["--json"], 2), "code"), "E9010");
+    assert_eq!(text(&home.error(&["key", "--json"], 2), "code"), "E9010");
+    assert!(home.run(&["--help"]).exits(0).out.contains("Exit codes"));
+    assert!(home.run(&["--version"]).exits(0).out.starts_with("portcullis "));
+}
+
+#[test]
 fn an_agent_that_cannot_be_had_begins_no_run() {
     let home = Home::new();
     home.run(&["run", "-q", "--agent", "exec:no-such-program-here", "x"]).refuses(
@@ -196,6 +246,15 @@ fn an_agent_that_cannot_be_had_begins_no_run() {
         "E9005",
         &["cannot read the script"],
     );
+    let gone = home.path("gone.py").display().to_string();
+    for script in [gone.as_str(), "gone.py"] {
+        let agent = format!("exec:sh {script} conf.toml");
+        home.run(&["run", "-q", "--agent", &agent, "x"]).refuses(
+            1,
+            "E6002",
+            &["there is no script", &gone, "check the path"],
+        );
+    }
     home.scripted("\n\n", &["-q"]).refuses(1, "E8001", &["the script holds no proposal"]);
     assert!(home.run(&["runs", "--json"]).json(0).get("total").unwrap().as_u64() == Some(0));
 }

@@ -92,6 +92,19 @@ impl Home {
         self.write("ask.toml", "[classes]\nlocal_mutation = 'ask'\n").display().to_string()
     }
 
+    /// The one error of a command under `--json`: an object on standard error, and nothing on standard output.
+    #[track_caller]
+    pub(crate) fn error(&self, args: &[&str], exit: i32) -> Value {
+        let ended = self.run(args).exits(exit);
+        assert_eq!((ended.out.as_str(), ended.err.lines().count()), ("", 1), "{ended:#?}");
+        let error = parse(ended.err.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap();
+        for key in ["code", "error"] {
+            text(&error, key);
+        }
+        assert!(error.get("hint").is_some(), "{error:?}");
+        error
+    }
+
     /// The one run of this home.
     pub(crate) fn only_run(&self) -> String {
         let runs = self.run(&["runs", "--json"]).json(0);

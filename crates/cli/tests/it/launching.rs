@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use portcullis_canon::Value;
 
-use crate::home::{Ended, Home, example, has_python, text};
+use crate::home::{COMMAND, Ended, Home, example, has_python, text};
 
 const LIST: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"path":"."}}"#;
 const CREATE: &str = r#"{"kind":"tool_call","tool":"files.create","arguments":{"path":"new.txt","content":"hello"}}"#;
@@ -84,6 +84,72 @@ fn waiting_is_exit_3_until_a_person_answers() {
 }
 
 #[test]
+fn a_refused_proposal_is_told_with_its_place_and_rule() {
+    let home = Home::new();
+    let odd = r#"{"kind":"tool_call","tool":"files.read","arguments":{"path":7}}"#;
+    let ended = home.scripted(&script(&[odd, DONE]), &[]).exits(0);
+    let line = "step 0: invalid proposal (arguments_invalid) at /path: type\n";
+    assert!(ended.err.contains(line), "{ended:#?}");
+    let shown = home.run(&["show", &home.only_run()]).exits(0);
+    assert!(
+        shown.out.contains("invalid_proposal: arguments_invalid  at /path: type"),
+        "{shown:#?}"
+    );
+}
+
+#[test]
+fn a_resumed_run_tells_its_steps_by_their_numbers() {
+    let home = Home::new();
+    let asking = home.asking();
+    home.scripted(&script(&[LIST, CREATE, DONE]), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    let ended = home.run(&["resume", &run]).exits(0);
+    for line in ["step 1: the approval is used", "step 1: tool result", "step 2: done"] {
+        assert!(ended.err.contains(line), "no {line:?}: {ended:#?}");
+    }
+    assert!(!ended.err.contains("step:"), "{ended:#?}");
+}
+
+#[test]
+fn a_yes_that_counts_no_more_is_said_to_and_why() {
+    let home = Home::new();
+    let reviewers: Vec<String> = ["ann", "bob"]
+        .iter()
+        .map(|name| {
+            let key = text(&home.run(&["key", "new", name, "--json"]).json(0), "key");
+            format!("[[reviewers]]\nperson = '{name}'\nroles = ['operator']\nkey = '{key}'\n")
+        })
+        .collect();
+    let rules = |count: u32, more: &str| {
+        let asks = format!("[classes]\nlocal_mutation = {{ ask = 'operator', count = {count} }}\n");
+        let text = format!("{asks}{}{more}", reviewers.concat());
+        home.write("rules.toml", text).display().to_string()
+    };
+    let config = rules(1, "");
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &config, "--owner", "team"]).exits(3);
+    let run = home.only_run();
+    let asked_again = |why: &str| {
+        let told = home.run(&["resume", &run]).exits(3);
+        assert!(told.err.contains(&format!("step 0: asks again, {why}")), "{told:#?}");
+        let shown = home.run(&["show", &run]).exits(0).out;
+        assert!(shown.contains(&format!("  asked again     {why}")), "{shown}");
+        let inbox = home.run(&["inbox", "--json"]).json(0);
+        let again = inbox.pointer("/questions/0/asked_again").and_then(Value::as_str);
+        assert_eq!(again, Some(why));
+    };
+    let first = home.run(&["inbox", "--json"]).json(0);
+    assert_eq!(first.pointer("/questions/0/asked_again"), Some(&Value::Null));
+    home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
+    rules(1, "revoked = true\n");
+    asked_again("an answer counts no more: its key, its person's role or its term has changed");
+    home.run(&["approve", &run, "--yes", "--key", "ann"]).exits(0);
+    rules(2, "");
+    asked_again("the rules ask other people now");
+    assert!(!home.path("files/new.txt").exists());
+}
+
+#[test]
 fn the_rules_that_a_run_began_with_hold_when_it_goes_on() {
     let home = Home::new();
     let asking = home.asking();
@@ -154,10 +220,38 @@ fn an_answer_counts_by_the_reviewers_that_the_run_began_with() {
     let run = home.only_run();
     // Ann's key lies in the key folder, and the rules of this run do not know it.
     let ann = home.run(&["approve", &run, "--yes"]).exits(1);
-    assert!(ann.err.contains("E5004"), "{ann:#?}");
+    for part in ["E5004: the key `ann` is not among the reviewers", "who can answer: `bob`"] {
+        assert!(ann.err.contains(part), "{ann:#?}");
+    }
     home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
     home.run(&["resume", &run]).exits(0);
     assert!(home.path("files/new.txt").exists());
+}
+
+#[test]
+fn an_answer_that_does_not_count_says_why_and_who_can_answer() {
+    let home = Home::new();
+    let mut rules = "[classes]\nlocal_mutation = { ask = 'release', count = 1 }\n".to_owned();
+    for (name, role, more) in
+        [("ann", "operator", ""), ("bob", "release", ""), ("eve", "release", "revoked = true\n")]
+    {
+        let made = home.run(&["key", "new", name, "--json"]).json(0);
+        let key = text(&made, "key");
+        rules.push_str(&format!(
+            "[[reviewers]]\nperson = '{name}'\nroles = ['{role}']\nkey = '{key}'\n{more}"
+        ));
+    }
+    let rules = home.write("release.toml", rules).display().to_string();
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &rules]).exits(3);
+    let run = home.only_run();
+    for (name, why) in [
+        ("ann", "E5004: the role `release` is asked, and `ann` has `operator`"),
+        ("eve", "E5004: the key `eve` is revoked or outside its term"),
+    ] {
+        let told = home.run(&["approve", &run, "--yes", "--key", name]).exits(1).err;
+        assert!(told.contains(why) && told.contains("who can answer: `bob`"), "{told}");
+    }
+    home.run(&["approve", &run, "--yes", "--key", "bob"]).exits(0);
 }
 
 #[test]
@@ -327,6 +421,11 @@ fn an_agent_is_given_the_variables_that_were_named_and_a_scratch_folder_that_goe
     assert!(result(&[]).starts_with(&format!("\" in {scratch}")));
     assert!(result(&["--agent-env", "TOKEN"]).starts_with(&format!("\"t-1 in {scratch}")));
     assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "the scratch folders are gone");
+    let agent = telling(&home, "$TOKEN");
+    let named = home.run(&["run", "--agent", &agent, "--agent-env", "TOKEN", "x"]).exits(0);
+    assert!(named.err.contains("note: the variable TOKEN is not set"), "{named:#?}");
+    let unnamed = home.run(&["run", "--agent", &agent, "x"]).exits(0);
+    assert!(!unnamed.err.contains("TOKEN"), "{unnamed:#?}");
 }
 
 #[test]
@@ -339,12 +438,16 @@ fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
     home.scripted(&script(&[CREATE, DONE]), &["-c", &four_eyes]).exits(3);
     let run = home.only_run();
     let approve = |name: &str| home.run(&["approve", &run, "--yes", "--key", name]);
-    assert!(approve("ann").exits(1).err.contains("E5004"), "the run is hers");
+    let own = approve("ann").exits(1).err;
+    for part in ["E5004: `ann` asked for this run", "owner is none of them", "answer: `bob`, `eve`"]
+    {
+        assert!(own.contains(part), "{own}");
+    }
     approve("bob").exits(0);
     home.run(&["resume", &run]).exits(3);
     let twice = approve("bob").exits(1);
     assert!(
-        twice.err.contains("E5003") && twice.err.contains("other people"),
+        twice.err.contains("E5003") && twice.err.contains("who can answer: `eve`"),
         "one person counts once: {twice:#?}"
     );
     assert!(!home.path("files/new.txt").exists());
@@ -357,15 +460,14 @@ fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
 /// Starts a run of a silent agent and waits until it is under way.
 fn under_way(home: &Home) -> Child {
     let (agent, files) = (silent(home), home.path("files").display().to_string());
-    let mut child = home
-        .command(&["run", "--agent", &agent, "--files", &files, "wait"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap());
-    let begun = lines.lines().map_while(Result::ok).any(|line| line.ends_with(" begins"));
-    assert!(begun);
+    told(home.command(&["run", "--agent", &agent, "--files", &files, "wait"]), " begins")
+}
+
+/// Starts a command and waits until it tells a line that ends so.
+fn told(mut command: Command, end: &str) -> Child {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with(end)), "{command:?}");
     child
 }
 
@@ -373,6 +475,9 @@ fn signal(child: &Child, name: &str) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let signal = match name {
         "INT" => rustix::process::Signal::INT,
+        "HUP" => rustix::process::Signal::HUP,
+        "QUIT" => rustix::process::Signal::QUIT,
+        "KILL" => rustix::process::Signal::KILL,
         _ => rustix::process::Signal::TERM,
     };
     rustix::process::kill_process(pid, signal).unwrap();
@@ -380,17 +485,60 @@ fn signal(child: &Child, name: &str) {
 
 #[test]
 fn a_signal_stops_at_the_next_record_and_leaves_the_run_free() {
-    for name in ["INT", "TERM"] {
+    let released = |home: &Home| {
+        let events = home.run(&["events", "--all", "--json"]).exits(0).out;
+        events.matches("\"lease.released\"").count()
+    };
+    for name in ["INT", "TERM", "HUP", "QUIT"] {
         let home = Home::new();
         let child = under_way(&home);
         signal(&child, name);
         let ended = Ended::of(&child.wait_with_output().unwrap()).exits(130);
         assert!(ended.out.contains("stopped: it can be taken up again"), "{name} {ended:#?}");
         let run = home.only_run();
+        assert_eq!(released(&home), 1, "{name}");
         // At once: the lease was released. The same agent has learned to answer meanwhile.
         fs::write(home.path("agent/silent.sh"), COMPLETING).unwrap();
         home.run(&["resume", &run]).exits(0);
     }
+}
+
+#[test]
+fn a_signal_stops_a_resumed_run_too() {
+    for name in ["TERM", "HUP", "QUIT"] {
+        let home = Home::new();
+        let mut first = under_way(&home);
+        signal(&first, "KILL");
+        first.wait().unwrap();
+        let run = home.only_run();
+        // Named again: how it was started may not have been remembered yet.
+        let (agent, files) = (silent(&home), home.path("files").display().to_string());
+        let again = ["resume", &run, "--agent", &agent, "--files", &files];
+        let resumed = told(home.command(&again), "the last driver is dead");
+        signal(&resumed, name);
+        Ended::of(&resumed.wait_with_output().unwrap()).exits(130);
+        fs::write(home.path("agent/silent.sh"), COMPLETING).unwrap();
+        let ended = home.run(&again).exits(0);
+        assert!(!ended.err.contains("taken up"), "its lease was released: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_hangup_that_the_operator_had_ignored_stays_ignored() {
+    let home = Home::new();
+    let agent = silent(&home);
+    let line = format!("trap '' HUP; exec '{COMMAND}' run --agent '{agent}' wait");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &line]).env("HOME", home.path(""));
+    for (name, folder) in [("XDG_STATE_HOME", "state"), ("XDG_CONFIG_HOME", "config")] {
+        shell.env(name, home.path(folder));
+    }
+    let child = told(shell, " begins");
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{status}");
+    signal(&child, "TERM");
+    Ended::of(&child.wait_with_output().unwrap()).exits(130);
 }
 
 #[test]

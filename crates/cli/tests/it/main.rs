@@ -15,6 +15,7 @@ mod crash;
 mod decide;
 mod endings;
 mod home;
+mod json_fields;
 mod launching;
 mod scene;
 mod setup;

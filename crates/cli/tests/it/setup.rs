@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use portcullis_canon::Value;
+
 use crate::home::{Ended, Home, text};
 
 fn mode(path: &Path) -> u32 {
@@ -126,6 +128,9 @@ fn init_makes_what_is_missing_and_changes_nothing_that_is_there() {
 #[test]
 fn the_configuration_that_init_writes_and_the_examples_can_be_used() {
     let home = Home::new();
+    for name in ["bob", "eve"] {
+        home.run(&["key", "new", name]).exits(0);
+    }
     home.run(&["init"]).exits(0);
     let written = home.path("portcullis.toml").display().to_string();
     let done = r#"{"kind":"complete","result":1}"#;
@@ -160,6 +165,77 @@ fn keys_are_made_once_and_only_their_public_halves_are_shown() {
     for args in [&["key", "list"][..], &["key", "show", "bob"], &["key", "list", "--json"]] {
         assert!(!home.run(args).exits(0).out.contains(secret), "{args:?}");
     }
+}
+
+#[test]
+fn what_is_set_up_is_told_to_programs_as_json() {
+    let home = Home::new();
+    let init = home.run(&["init", "--json"]).json(0);
+    let places = init.get("places").unwrap().as_array().unwrap();
+    let told: Vec<_> = places.iter().map(|place| text(place, "what")).collect();
+    assert_eq!(told, ["state", "configuration", "key", "database", "rules"]);
+    for place in places {
+        assert_eq!(place.get("made").unwrap().as_bool(), Some(true), "{place:?}");
+        assert!(Path::new(&text(place, "path")).exists(), "{place:?}");
+    }
+    let again = home.run(&["init", "--json", "--no-config"]).json(0);
+    assert_eq!(again.pointer("/places/3/made").and_then(Value::as_bool), Some(false));
+
+    let key = home.run(&["key", "public"]).exits(0).out;
+    for args in [&["key", "list"][..], &["key", "show", "ann"], &["key", "public"]] {
+        let told = home.run(&[args, &["--json"]].concat()).json(0);
+        assert_eq!((text(&told, "person"), text(&told, "key")), ("ann".into(), key.trim().into()));
+    }
+    assert_eq!(text(&home.run(&["key", "new", "bob", "--json"]).json(0), "person"), "bob");
+    assert_eq!(text(&home.error(&["key", "show", "eve", "--json"], 1), "code"), "E4005");
+}
+
+#[test]
+fn rules_that_the_reviewers_cannot_meet_begin_no_run() {
+    let home = Home::new();
+    let four_eyes = crate::home::example("four-eyes.toml");
+    let done = r#"{"kind":"complete","result":1}"#;
+    let short = &["2 people of the role `operator`", "owner `ann`", "key new NAME"];
+    // The key that a first run would draw is the owner's own.
+    home.scripted(done, &["-c", &four_eyes, "-q"]).refuses(1, "E9011", short);
+    assert!(!home.path("state").exists() && !home.path("config").exists(), "nothing was made");
+    home.run(&["key", "new", "ann"]).exits(0);
+    home.run(&["key", "new", "bob"]).exits(0);
+    home.scripted(done, &["-c", &four_eyes, "-q"]).refuses(1, "E9011", &["1 can answer: `bob`"]);
+    home.scripted(done, &["-c", &four_eyes, "-q", "--owner", "team"]).exits(0);
+    home.run(&["key", "new", "eve"]).exits(0);
+    home.scripted(done, &["-c", &four_eyes, "-q"]).exits(0);
+
+    let key = home.run(&["key", "public", "bob"]).exits(0).out;
+    let rules = format!(
+        "[classes]\nlocal_mutation = {{ ask = 'release' }}\n\
+         [[reviewers]]\nperson = 'bob'\nroles = ['operator']\nkey = '{}'\n",
+        key.trim()
+    );
+    let rules = home.write("portcullis.toml", rules).display().to_string();
+    let short = &["somebody of the role `release`", "[[reviewers]]"];
+    home.scripted(done, &["-c", &rules, "-q"]).refuses(1, "E9011", short);
+    let init = home.run(&["init"]).exits(0);
+    assert!(init.out.contains("note  the rules ask somebody of the role `release`"), "{init:#?}");
+    let init = home.run(&["init", "--json"]).json(0);
+    assert_eq!(init.get("notes").unwrap().as_array().unwrap().len(), 1, "{init:?}");
+}
+
+#[test]
+fn the_demo_is_one_object_for_programs() {
+    let home = Home::new();
+    let tmp = home.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let demo = |args| Ended::of(&home.command(args).env("TMPDIR", &tmp).output().unwrap());
+    assert!(demo(&["demo", "--json"]).exits(2).err.contains("E9009"));
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "nothing was begun");
+    let ended = demo(&["demo", "--yes", "--json"]);
+    assert_eq!(ended.err, "");
+    let told = ended.json(0);
+    assert_eq!(told.get("intact").and_then(Value::as_bool), Some(true));
+    assert_eq!(told.get("steps").unwrap().as_array().unwrap().len(), 5);
+    assert!(Path::new(&text(&told, "change")).exists());
+    assert!(text(&told, "next").contains(&text(&told, "run")));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::ports::SeededEntropy;
 
+use crate::home::Home;
 use crate::scene::{Scene, text_at};
 
 fn worked(scene: &Scene) -> String {
@@ -40,6 +41,30 @@ fn an_intact_record_is_said_to_be() {
     let json = scene.run(&["verify", "--json"]).json(0);
     assert_eq!(json.pointer("/report/intact").and_then(Value::as_bool), Some(true));
     assert_eq!(json.pointer("/report/signatures/checked").and_then(Value::as_u64), Some(1));
+}
+
+#[test]
+fn the_calls_that_ran_on_a_yes_are_counted() {
+    let home = Home::new();
+    let asking = home.asking();
+    let create =
+        r#"{"kind":"tool_call","tool":"files.create","arguments":{"path":"a","content":"x"}}"#;
+    let done = r#"{"kind":"complete","result":1}"#;
+    home.scripted(&format!("{create}\n{done}"), &["-c", &asking]).exits(3);
+    let run = home.only_run();
+    home.run(&["approve", &run, "--yes"]).exits(0);
+    let grants = |code| {
+        let out = home.run(&["verify"]).exits(code).out;
+        let row = out.lines().find_map(|row| row.strip_prefix("  grants        ")).unwrap();
+        row.to_owned()
+    };
+    assert_eq!(grants(0), "0 used with leave");
+    home.run(&["resume", &run]).exits(0);
+    assert_eq!(grants(0), "1 used with leave");
+    std::fs::rename(home.key("ann.pub"), home.path("ann.pub")).unwrap();
+    assert_eq!(grants(0), "0 used with leave, 1 unchecked, since no keys are configured");
+    home.run(&["key", "new", "bob"]).exits(0);
+    assert_eq!(grants(1), "0 used with leave, 1 USED WITHOUT LEAVE");
 }
 
 #[test]
