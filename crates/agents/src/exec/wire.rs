@@ -148,7 +148,7 @@ mod tests {
             input_schema: Value::Object(Object::new()),
         }];
         let goal = "tidy\nup".to_owned();
-        View { request, goal, tools, history, omitted: 2, steps_left: 7 }
+        View { request, goal, tools: tools.into(), history, omitted: 2, steps_left: 7 }
     }
 
     fn text(line: Vec<u8>) -> String {
