@@ -24,7 +24,7 @@ use crate::step::{Step, StepStatus};
 use crate::stream::{StreamKind, Tip};
 use crate::thread::Thread;
 use crate::time::Timestamp;
-use crate::verdict::Verdict;
+use crate::verdict::{OnRejection, Verdict};
 
 /// An event that does not fit the state before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,9 @@ pub struct Changed {
 pub enum Owed {
     /// `step.started`, of the step whose grant was used.
     Start,
-    /// `run.finished`: the question that the run waited for is closed, for this reason if it is one of time.
+    /// `step.finished`, of the step about which a person said something else than yes.
+    StepEnd,
+    /// `run.finished`: nobody said yes to what the run waited for; for this reason, if there is one.
     End(Option<EndReason>),
 }
 
@@ -73,13 +75,14 @@ impl Owed {
     const fn name(self) -> &'static str {
         match self {
             Self::Start => "step.started",
+            Self::StepEnd => "step.finished",
             Self::End(_) => "run.finished",
         }
     }
 
     fn is_met(self, body: &Body) -> bool {
         match (self, body) {
-            (Self::Start, Body::StepStarted(_)) => true,
+            (Self::Start, Body::StepStarted(_)) | (Self::StepEnd, Body::StepFinished(_)) => true,
             (Self::End(reason), Body::RunFinished(body)) => {
                 reason.is_none_or(|reason| reason == body.reason)
             }
@@ -331,6 +334,9 @@ impl RunState {
 
     fn step_finished(&mut self, body: &StepFinished, at: &At) -> Option<Changed> {
         let settled = self.question.as_ref().is_some_and(|q| q.status == QuestionStatus::Settled);
+        if self.question.as_ref().is_some_and(ends_its_run) {
+            self.owed = Some(Owed::End(Some(EndReason::ApprovalRejected)));
+        }
         let withdrawn = self.withdraw_question(at.at);
         let mut changed = self.change_step(at, |step, run| {
             let kind = body.observation.as_ref().map(|observation| observation.kind);
@@ -436,6 +442,7 @@ impl RunState {
         }
         if matches!(question.status, QuestionStatus::Rejected | QuestionStatus::Settled) {
             question.closed_at = Some(at.at);
+            self.owed = Some(Owed::StepEnd);
         }
         let approval = Approval {
             question: body.question,
@@ -514,6 +521,11 @@ impl RunState {
             usize::try_from(limits.loop_threshold.min(Limits::MAX_LOOP_THRESHOLD)).ok()?;
         (1..=Limits::MAX_CYCLE).find(|length| repeats(&self.recent, *length, threshold))
     }
+}
+
+/// True when the answer to the question was a no, and a no ends the run.
+fn ends_its_run(question: &Question) -> bool {
+    question.status == QuestionStatus::Rejected && question.on_rejection == OnRejection::EndRun
 }
 
 /// What can end a step, by where it stands: nothing comes back from a call that was never started.

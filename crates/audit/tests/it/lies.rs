@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portcullis_audit::verify::Place;
 use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
+use portcullis_domain::approval::Answer;
 use portcullis_domain::event::Body;
 use portcullis_domain::id::JournalId;
 use portcullis_domain::ports::{Store as _, StoredEvent};
@@ -240,6 +241,24 @@ fn a_grant_that_was_used_for_nothing() {
     });
     let owed = |found: &Break| match found {
         Break::NotAdmitted { why, .. } => why.contains("`step.started` event has to follow"),
+        _ => false,
+    };
+    assert!(report.breaks.iter().any(owed), "{:?}", report.breaks);
+}
+
+#[test]
+fn a_no_after_which_the_step_goes_on() {
+    let rejected = std::cell::Cell::new(false);
+    let report = without(|body| match body {
+        Body::QuestionAnswered(body) if body.statement.answer == Answer::Reject => {
+            rejected.set(true);
+            false
+        }
+        Body::StepFinished(_) => rejected.replace(false),
+        _ => false,
+    });
+    let owed = |found: &Break| match found {
+        Break::NotAdmitted { why, .. } => why.contains("`step.finished` event has to follow"),
         _ => false,
     };
     assert!(report.breaks.iter().any(owed), "{:?}", report.breaks);

@@ -417,7 +417,19 @@ impl Scene {
         (question, Body::QuestionAsked(asked))
     }
 
-    fn answer(&mut self, run: RunId, person: &str, answer: Answer, result: Option<Content>) {
+    fn approve(&mut self, run: RunId, person: &str) {
+        self.answer(run, person, Answer::Approve, None, None);
+    }
+
+    /// An answer, and the end of its step if it is one.
+    fn answer(
+        &mut self,
+        run: RunId,
+        person: &str,
+        answer: Answer,
+        result: Option<Content>,
+        end: Option<Body>,
+    ) {
         let question = self.state(run).question.unwrap();
         let note = self.content("as agreed");
         let key = if person == "ann" { &self.ann } else { &self.bob };
@@ -437,7 +449,8 @@ impl Scene {
             statuses: vec![RunStatus::Waiting],
             question: Some((question.id, question.digest)),
         };
-        let events = vec![(run.into(), Some(question.step), Body::QuestionAnswered(answered))];
+        let bodies = std::iter::once(Body::QuestionAnswered(answered)).chain(end);
+        let events = bodies.map(|body| (run.into(), Some(question.step), body)).collect();
         let contents = [Some(note), result].into_iter().flatten().collect();
         self.append(condition, events, contents, Vec::new());
     }
@@ -445,8 +458,8 @@ impl Scene {
     /// Two people agree, the grant is used, the call happens.
     fn granted_call(&mut self, run: RunId) {
         let (step, question) = self.ask(run, 2, OnRejection::EndRun);
-        self.answer(run, "ann", Answer::Approve, None);
-        self.answer(run, "bob", Answer::Approve, None);
+        self.approve(run, "ann");
+        self.approve(run, "bob");
         self.take(run);
         let call = self.state(run).question.unwrap().call;
         let used = Body::ApprovalUsed(ApprovalUsed { question });
@@ -458,9 +471,7 @@ impl Scene {
     }
 
     fn rejected_call(&mut self, run: RunId) {
-        let (step, _) = self.ask(run, 1, OnRejection::Observe);
-        self.answer(run, "bob", Answer::Reject, None);
-        self.take(run);
+        self.ask(run, 1, OnRejection::Observe);
         let denied = Observation {
             kind: ObservationKind::Denied,
             refusal: Some(Refusal::Rejected),
@@ -469,7 +480,9 @@ impl Scene {
             labels: Labels::none(),
             ..Self::result(self.content("").reference())
         };
-        self.drive(run, Some(step), vec![Self::finished(StepStatus::Failed, Some(denied))], vec![]);
+        let end = Self::finished(StepStatus::Failed, Some(denied));
+        self.answer(run, "bob", Answer::Reject, None, Some(end));
+        self.take(run);
     }
 
     /// A call whose outcome nobody knows, until a person says that it happened.
@@ -494,11 +507,10 @@ impl Scene {
         self.drive(run, Some(step), vec![asked], vec![call.card]);
         let result = self.content(r#"{"made":"by hand"}"#);
         let named = result.reference();
-        self.answer(run, "ann", Answer::Happened, Some(result));
-        self.take(run);
         // The content that the answer brought is named a second time.
         let finished = Self::finished(StepStatus::Done, Some(Self::result(named)));
-        self.drive(run, Some(step), vec![finished], Vec::new());
+        self.answer(run, "ann", Answer::Happened, Some(result), Some(finished));
+        self.take(run);
     }
 
     /// A question that nobody answers, and a run that ends with it.

@@ -9,6 +9,7 @@ use portcullis_domain::ports::{Durability, NewEvent};
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::stream::StreamKind;
+use portcullis_domain::verdict::OnRejection;
 use portcullis_testkit::scenario::{Scenario, ask};
 use portcullis_testkit::store_contract::walk;
 use proptest::prelude::*;
@@ -105,6 +106,55 @@ fn a_closed_question_is_followed_by_the_end_of_its_run() {
 }
 
 #[test]
+fn a_no_is_followed_by_the_end_of_its_step_and_of_its_run() {
+    let no = |run: &mut Scenario| run.answered("ann", Answer::Reject);
+    assert_eq!(fold(&waiting(no)).unwrap().complete(), Err(FoldError::Owed("step.finished")));
+    let observed = waiting(|run| {
+        no(run);
+        run.finished(ObservationKind::Denied);
+    });
+    // The question says that a no ends the run.
+    assert_eq!(fold(&observed).unwrap().complete(), Err(FoldError::Owed("run.finished")));
+    let ended = |reason| {
+        let events = waiting(|run| {
+            no(run);
+            run.finished(ObservationKind::Denied);
+            run.run_finished(reason);
+        });
+        fold(&events).and_then(|state| state.complete())
+    };
+    assert_eq!(ended(EndReason::ApprovalRejected), Ok(()), "the control");
+    assert_eq!(ended(EndReason::GoalFailed), Err(FoldError::Owed("run.finished")));
+    // Where a no is only observed, the run goes on.
+    let mut events = observed;
+    for event in &mut events {
+        if let Body::QuestionAsked(body) = &mut event.body {
+            body.on_rejection = OnRejection::Observe;
+        }
+    }
+    assert_eq!(fold(&events).unwrap().complete(), Ok(()));
+}
+
+#[test]
+fn what_became_of_a_call_is_followed_by_the_end_of_its_step() {
+    for answer in [Answer::Happened, Answer::DidNotHappen] {
+        let said = |end: bool| {
+            waiting(|run| {
+                used(run);
+                run.started();
+                run.asked(QuestionKind::UnknownOutcome, 1);
+                run.answered("ben", answer);
+                if end {
+                    run.finished(ObservationKind::ToolResult);
+                }
+            })
+        };
+        assert_eq!(fold(&said(false)).unwrap().complete(), Err(FoldError::Owed("step.finished")));
+        assert_eq!(fold(&said(true)).unwrap().complete(), Ok(()), "the control");
+    }
+}
+
+#[test]
 fn a_question_expires_by_its_own_time_and_closes_as_nothing_else() {
     let refused = Err(FoldError::NotAdmitted("question.closed"));
     let early = waiting(|run| {
@@ -185,7 +235,11 @@ proptest! {
             prop_assert_eq!(fold(&events).unwrap().complete(), Ok(()));
         }
         let owing = |event: &NewEvent| {
-            matches!(event.body, Body::ApprovalUsed(_) | Body::QuestionClosed(_))
+            match &event.body {
+                Body::ApprovalUsed(_) | Body::QuestionClosed(_) => true,
+                Body::QuestionAnswered(body) => !body.statement.answer.grants(),
+                _ => false,
+            }
         };
         for place in (0..events.len()).filter(|place| owing(&events[*place])) {
             prop_assert!(matches!(fold(&events[..=place]).unwrap().complete(), Err(FoldError::Owed(_))));

@@ -117,6 +117,15 @@ fn no_caller_can_name_what_a_sweep_would_take() {
     assert!(RelPath::root().join(&name).is_err());
 }
 
+/// Says that the writer is done, also when it has failed.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn sweeping_disturbs_no_writer() {
     let bench = Bench::new();
@@ -128,13 +137,13 @@ fn sweeping_disturbs_no_writer() {
                 other.sweep();
             }
         });
+        let _done = Done(&done);
         for n in 0..300 {
             let path = p(&format!("f{n}"));
             bench.root.create(&path, b"first").unwrap();
             bench.root.replace(&path, 100, |now| now == b"first", b"second").unwrap();
             assert_eq!(bench.root.read(&path, 100).unwrap(), b"second");
         }
-        done.store(true, Ordering::Relaxed);
     });
     bench.assert_clean();
 }

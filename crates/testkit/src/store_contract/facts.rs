@@ -83,6 +83,12 @@ pub fn a_person_records_answers_and_ends(backend: &dyn Backend) {
     refuse(&|run| run.labelled());
     refuse(&expire);
     refuse(&|run| run.closed(QuestionStatus::Withdrawn));
+    // A no without the end of its step, and one that ends the run without that end.
+    refuse(&reject);
+    refuse(&|run| {
+        reject(run);
+        finish(run);
+    });
     refuse(&|run| {
         reject(run);
         run.step = StepId::from_bytes([1; 16]);

@@ -6,6 +6,7 @@ use portcullis_canon::{Digest, Kind};
 use portcullis_domain::approval::Answer;
 use portcullis_domain::event::LeaseCause;
 use portcullis_domain::id::QuestionId;
+use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{Append, Condition, Durability, Page, StoreError};
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::run::{EndReason, RunStatus};
@@ -96,6 +97,7 @@ pub fn an_answer_comes_once(backend: &dyn Backend) {
     let withdrawn = StoreError::QuestionState { status: QuestionStatus::Withdrawn };
     refused(&*store, second.clone(), &withdrawn);
     run.answered("bea", Answer::Reject);
+    run.finished(ObservationKind::Denied);
     run.run_finished(EndReason::ApprovalRejected);
     ok(&*store, run.operator());
     let status = RunStatus::Cancelled;

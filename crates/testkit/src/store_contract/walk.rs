@@ -163,7 +163,23 @@ fn wait(run: &mut Scenario, kind: QuestionKind, roll: u8) -> (Place, Option<Appe
         (QuestionKind::UnknownOutcome, _) => Answer::RunAgain,
     };
     run.answered("ann", answer);
-    (Place::Answered(answer), Some(run.operator()))
+    let place = match answer {
+        Answer::Approve | Answer::RunAgain => Place::Answered(answer),
+        Answer::Happened => {
+            run.finished(ObservationKind::ToolResult);
+            Place::Let
+        }
+        Answer::DidNotHappen => {
+            run.finished(ObservationKind::ToolError);
+            Place::Let
+        }
+        Answer::Reject => {
+            run.finished(ObservationKind::Denied);
+            run.run_finished(EndReason::ApprovalRejected);
+            Place::Ended
+        }
+    };
+    (place, Some(run.operator()))
 }
 
 fn go_on(run: &mut Scenario, answer: Answer) -> (Place, Option<Append>) {
