@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_domain::ports::StoreError;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 
-/// A file's device and number there.
-type FileId = (u64, u64);
+/// A file's device, in two parts, and its number there.
+type FileId = (u32, u32, u64);
 
 /// The database and its log as they were opened. SQLite goes on writing into files that nobody can find any more,
 /// when their folder was removed or an old copy was put in their place; such a record would be lost with the process.
@@ -44,9 +45,11 @@ impl Place {
     }
 }
 
+/// Asks for nothing but the number. Linux writes a file's times anew after each look at them, and with them, on some
+/// file systems, one more block at each sync.
 fn id(path: &Path) -> Result<Option<FileId>, Errno> {
-    match rustix::fs::lstat(path) {
-        Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+    match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO) {
+        Ok(stat) => Ok(Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno),
     }
