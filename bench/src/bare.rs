@@ -63,9 +63,15 @@ fn insert(table: &str, columns: &[&str]) -> String {
     format!("INSERT INTO {table} ({}) VALUES ({places})", list(columns))
 }
 
+/// The columns that a step changes in a row, with their places; a run's status, which an index lists, stays.
+fn changing<R: Row>() -> impl Iterator<Item = (usize, &'static str)> {
+    let all = R::COLUMNS.iter().copied().enumerate().skip(R::FIXED);
+    all.filter(|(_, column)| !(R::TABLE == Run::TABLE && *column == "status"))
+}
+
 fn update<R: Row>() -> String {
     let changing: Vec<String> =
-        R::COLUMNS.iter().skip(R::FIXED).map(|column| format!("\"{column}\" = ?")).collect();
+        changing::<R>().map(|(_, column)| format!("\"{column}\" = ?")).collect();
     format!("UPDATE {} SET {} WHERE id = ?", R::TABLE, changing.join(", "))
 }
 
@@ -252,8 +258,7 @@ impl Bare {
             }
             self.conn.prepare_cached(&self.sql.content)?.execute(params_from_iter(&row))?;
         }
-        let run = &self.template.run;
-        let cells = run.iter().skip(Run::FIXED).chain(run.first());
+        let cells = self.run_cells().chain(self.template.run.first().cloned());
         self.conn.prepare_cached(&self.sql.update_run)?.execute(params_from_iter(cells))?;
         let cells = self.step_cells(stage).skip(Step::FIXED).chain(std::iter::once(id));
         self.conn.prepare_cached(&self.sql.update_step)?.execute(params_from_iter(cells))?;
@@ -261,6 +266,16 @@ impl Bare {
             self.open_step(self.step.saturating_add(1))?;
         }
         Ok(())
+    }
+
+    /// The run's cells that change, other ones each time: SQLite leaves alone what is as it was.
+    fn run_cells(&self) -> impl Iterator<Item = Value> {
+        changing::<Run>().map(|(place, column)| match column {
+            "seq" => Value::Integer(self.journal_seq),
+            "step_count" => Value::Integer(i64::try_from(self.step).unwrap_or(i64::MAX)),
+            "hash" => scattered(u64::MAX - self.journal_seq.unsigned_abs()),
+            _ => self.template.run.get(place).cloned().unwrap_or(Value::Null),
+        })
     }
 
     /// The step's cells as they are after this many commits: what comes later is absent.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use portcullis_canon::{Digest, Kind, Object, Value};
+use portcullis_canon::{Digest, Kind, Object, Value, to_vec};
 use serde::{Deserialize, Serialize};
 
 use crate::content::ContentRef;
@@ -151,10 +151,17 @@ impl Card {
         Value::Object(object)
     }
 
+    /// The canonical bytes of [`Card::value`].
+    #[must_use]
+    pub fn to_canonical(&self) -> Vec<u8> {
+        // Only what is nested deeper than any admitted call takes the longer way.
+        to_vec(self).unwrap_or_else(|_| self.value().to_canonical())
+    }
+
     /// The call digest, keyed by the run's salt.
     #[must_use]
     pub fn call_digest(&self, run_salt: &[u8]) -> Digest {
-        call_digest(&self.value().to_canonical(), run_salt)
+        call_digest(&self.to_canonical(), run_salt)
     }
 
     /// Who has to answer a question of this kind about the card. An outcome is asked of those who had to approve

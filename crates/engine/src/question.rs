@@ -91,7 +91,7 @@ impl Core {
             uses,
             grant_ttl_ms: run.limits.grant_ttl_ms,
         };
-        let card = Content::seal(question.card.value().to_canonical(), self.parts.entropy.as_ref());
+        let card = Content::seal(question.card.to_canonical(), self.parts.entropy.as_ref());
         let detail = question
             .cause
             .as_ref()

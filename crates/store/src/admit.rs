@@ -17,7 +17,7 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{Append, EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
-use portcullis_domain::run::Run;
+use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::step::Step;
 use portcullis_domain::stream::{Link, Stream, Tip, payload_digest};
@@ -101,6 +101,8 @@ pub(crate) struct Admitted {
     /// The journal's new end.
     pub(crate) tip: Tip,
     pub(crate) run: Option<Changed<RunState>>,
+    /// The run's status before the append.
+    pub(crate) status_before: Option<RunStatus>,
     pub(crate) steps: Vec<Changed<Step>>,
     pub(crate) questions: Vec<Changed<Question>>,
     pub(crate) approvals: Vec<Approval>,

@@ -16,12 +16,19 @@ pub(crate) struct Table {
     pub(crate) columns: &'static [&'static str],
     pub(crate) key: usize,
     pub(crate) fixed: usize,
+    /// Columns that change and stand in an index. They are written only when they changed, since SQLite writes an
+    /// index anew for each update that names its column.
+    pub(crate) listed: &'static [&'static str],
 }
 
 impl Table {
     /// The table of a struct.
     pub(crate) const fn of<R: Row>() -> Self {
-        Self { name: R::TABLE, columns: R::COLUMNS, key: R::KEY, fixed: R::FIXED }
+        Self { name: R::TABLE, columns: R::COLUMNS, key: R::KEY, fixed: R::FIXED, listed: &[] }
+    }
+
+    const fn listed(self, listed: &'static [&'static str]) -> Self {
+        Self { listed, ..self }
     }
 
     /// The state table with this name.
@@ -37,9 +44,9 @@ impl Table {
 
 /// The state tables.
 pub(crate) const TABLES: [Table; 5] = [
-    Table::of::<Run>(),
+    Table::of::<Run>().listed(&["status"]),
     Table::of::<Step>(),
-    Table::of::<Question>(),
+    Table::of::<Question>().listed(&["status"]),
     Table::of::<Approval>(),
     Table::of::<Thread>(),
 ];

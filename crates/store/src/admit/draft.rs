@@ -49,6 +49,7 @@ impl<'a> Draft<'a> {
             Subject::NewRun(run) => (Some(run), None),
             Subject::System => (None, None),
         };
+        let status_before = state.as_ref().map(|state| state.row.run.status);
         let had_holder = state.as_ref().is_some_and(|state| state.row.run.holder.is_some());
         Self {
             base,
@@ -67,6 +68,7 @@ impl<'a> Draft<'a> {
                 payloads: Vec::new(),
                 tip: chain.tip,
                 run: None,
+                status_before,
                 steps: Vec::new(),
                 questions: Vec::new(),
                 approvals: Vec::new(),

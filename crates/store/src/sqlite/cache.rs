@@ -24,6 +24,11 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         Some(value.clone())
     }
 
+    /// Takes a value out. Whoever changes it puts it back.
+    pub(super) fn take(&mut self, key: K) -> Option<V> {
+        self.entries.remove(&key).map(|(_, value)| value)
+    }
+
     pub(super) fn put(&mut self, key: K, value: V) {
         self.clock = self.clock.saturating_add(1);
         self.entries.insert(key, (self.clock, value));

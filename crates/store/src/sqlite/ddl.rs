@@ -182,6 +182,23 @@ mod tests {
     }
 
     #[test]
+    fn what_an_index_lists_and_can_change_is_known() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(FIRST).unwrap();
+        for table in TABLES {
+            let query =
+                "SELECT DISTINCT c.name FROM pragma_index_list(?1) l, pragma_index_info(l.name) c";
+            let mut statement = conn.prepare(query).unwrap();
+            let indexed = statement.query_map([table.name], |row| row.get(0)).unwrap();
+            let indexed: Vec<String> = indexed.collect::<Result<_, _>>().unwrap();
+            let changing = table.columns.iter().skip(table.fixed).copied();
+            let listed: Vec<&str> =
+                changing.filter(|column| indexed.iter().any(|name| name == column)).collect();
+            assert_eq!(listed, table.listed, "{}", table.name);
+        }
+    }
+
+    #[test]
     fn lists_use_an_index_and_sort_nothing() {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(FIRST).unwrap();

@@ -15,6 +15,8 @@ pub(super) struct Statements {
     table: &'static Table,
     insert: String,
     update: String,
+    /// The same without the columns that an index lists.
+    update_unlisted: String,
     /// The columns as they are read.
     pub(super) columns: String,
     by_key: String,
@@ -39,6 +41,8 @@ impl Statements {
         let changing: Vec<&str> =
             rest.iter().skip(table.fixed.saturating_sub(table.key)).copied().collect();
         let name = table.name;
+        let unlisted: Vec<&str> =
+            changing.iter().copied().filter(|column| !table.listed.contains(column)).collect();
         let quoted = |column: &str| format!(r#""{column}""#);
         let set = |column: &str| format!(r#""{column}" = ?"#);
         let columns = list(table.columns, |column| guarded(column, MAX_CELL_BYTES), ", ");
@@ -51,6 +55,10 @@ impl Statements {
                 list(table.columns, |_| "?".to_owned(), ", "),
             ),
             update: format!("UPDATE {name} SET {} WHERE {whose}", list(&changing, set, ", ")),
+            update_unlisted: format!(
+                "UPDATE {name} SET {} WHERE {whose}",
+                list(&unlisted, set, ", ")
+            ),
             by_key: format!("SELECT {columns} FROM {name} WHERE {whose}"),
             columns,
         }
@@ -108,12 +116,32 @@ pub(super) fn insert<R: Row>(conn: &Connection, row: &R) -> rusqlite::Result<()>
     Ok(())
 }
 
+/// What of a row is written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// All that can change.
+    All,
+    /// All but what an index lists: that is as it was.
+    Unlisted,
+}
+
 /// Writes the cells of a row that can change; false when there is no such row.
-pub(super) fn update<R: Row>(conn: &Connection, row: &R) -> rusqlite::Result<bool> {
+pub(super) fn update<R: Row>(
+    conn: &Connection,
+    row: &R,
+    written: Written,
+) -> rusqlite::Result<bool> {
     let Some(statements) = statements(R::TABLE) else { return Ok(false) };
     let (changing, key) = (row.changing_cells(), row.key_cells());
-    let cells = changing.iter().chain(&key).map(Bind);
-    let rows = conn.prepare_cached(&statements.update)?.execute(params_from_iter(cells))?;
+    let listed = |column: &&str| statements.table.listed.contains(column);
+    let (sql, left_out) = match written {
+        Written::All => (&statements.update, false),
+        Written::Unlisted => (&statements.update_unlisted, true),
+    };
+    let changing = changing.iter().zip(R::COLUMNS.iter().skip(R::FIXED));
+    let changing = changing.filter(|(_, column)| !(left_out && listed(column)));
+    let cells = changing.map(|(cell, _)| cell).chain(&key).map(Bind);
+    let rows = conn.prepare_cached(sql)?.execute(params_from_iter(cells))?;
     Ok(rows == 1)
 }
 

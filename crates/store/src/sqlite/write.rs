@@ -14,6 +14,7 @@ use rusqlite::{Connection, params};
 
 use super::cache::Cache;
 use super::fault::refusal;
+use super::sql::Written;
 use super::{lookup, read, sql};
 use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
 use crate::stored::int;
@@ -67,7 +68,8 @@ pub(super) struct Desk<'a> {
 
 impl Base for Desk<'_> {
     fn run(&mut self, run: RunId) -> Result<Option<RunState>, StoreError> {
-        match self.memory.runs.get(run) {
+        // Taken: an admitted append puts its own back, and a refused one leaves it to be read.
+        match self.memory.runs.take(run) {
             Some(state) => Ok(Some(state)),
             None => lookup::run(self.conn, run),
         }
@@ -150,19 +152,21 @@ pub(super) fn write(
             .map_err(sqlite)?;
     }
     if let Some(run) = admitted.run_row() {
-        write_row(conn, run.row, run.new)?;
+        let as_it_was = admitted.status_before == Some(run.row.status);
+        let written = if as_it_was { Written::Unlisted } else { Written::All };
+        write_row(conn, run.row, run.new, written)?;
     }
     for step in &admitted.steps {
-        write_row(conn, &step.row, step.new)?;
+        write_row(conn, &step.row, step.new, Written::All)?;
     }
     for question in &admitted.questions {
-        write_row(conn, &question.row, question.new)?;
+        write_row(conn, &question.row, question.new, Written::All)?;
     }
     for approval in &admitted.approvals {
-        write_row(conn, approval, true)?;
+        write_row(conn, approval, true, Written::All)?;
     }
     if let Some(thread) = &admitted.thread {
-        write_row(conn, &thread.row, thread.new)?;
+        write_row(conn, &thread.row, thread.new, Written::All)?;
     }
     match admitted.term {
         TermChange::Keep => Ok(()),
@@ -175,11 +179,16 @@ pub(super) fn write(
     }
 }
 
-fn write_row<R: Row>(conn: &Connection, row: &R, new: bool) -> Result<(), StoreError> {
+fn write_row<R: Row>(
+    conn: &Connection,
+    row: &R,
+    new: bool,
+    written: Written,
+) -> Result<(), StoreError> {
     if new {
         return sql::insert(conn, row).map_err(sqlite);
     }
-    match sql::update(conn, row).map_err(sqlite)? {
+    match sql::update(conn, row, written).map_err(sqlite)? {
         true => Ok(()),
         false => Err(StoreError::Damaged { table: R::TABLE }),
     }

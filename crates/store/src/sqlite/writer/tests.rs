@@ -304,7 +304,7 @@ fn a_file_that_is_no_longer_at_its_path_takes_nothing_more() {
     assert_eq!(bench.serve(vec![opened]).1, [Ok(5)]);
     // The log alone.
     run.proposed(b"{}");
-    let proposed = run.driver(Durability::Written);
+    let proposed = run.driver(Durability::Synced);
     let log = bench.folder.path().join("p.db-wal");
     std::fs::rename(&log, &away).unwrap();
     assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::Moved)]);
