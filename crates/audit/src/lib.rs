@@ -18,7 +18,7 @@
 //! let key = SigningKey::generate(&Fixed);
 //! let entry = KeyEntry::new(key.public(), "ann", ["operator"]);
 //! let ring = Keyring::new([entry])?;
-//! assert_eq!(ring.people("operator"), 1);
+//! assert_eq!(ring.people("operator").len(), 1);
 //! # Ok::<(), portcullis_audit::keys::KeyringError>(())
 //! ```
 //!

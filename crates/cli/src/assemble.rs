@@ -123,7 +123,7 @@ pub(crate) fn gatehouse(
         if config.asks.contains_key(role) {
             continue;
         }
-        let people = keys.people(role);
+        let people = keys.people(role).len();
         if people < usize::try_from(count).unwrap_or(usize::MAX) {
             remarks.push(format!(
                 "{count} of the role `{role}` are asked and {people} can answer: such calls are denied"

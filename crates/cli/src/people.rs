@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use portcullis::system::SystemClock;
-use portcullis_audit::keys::{KeyEntry, Keyring};
+use portcullis_audit::keys::Keyring;
 use portcullis_domain::ports::ReviewerKeys as _;
+use portcullis_domain::verdict::Reviewers;
 
 use crate::config::Config;
 use crate::failure::{Code, Failure};
@@ -15,21 +16,11 @@ const MAX_NAMES: usize = 8;
 
 /// The people with a key that counts now for this role. Where more than one person is asked, the owner of the run is
 /// none of them.
-pub(crate) fn able<'r>(
-    ring: &'r Keyring,
-    role: &str,
-    count: u32,
-    owner: &str,
-) -> BTreeSet<&'r str> {
-    let asked = |person: &str| count < 2 || person != owner;
-    let counted = ring.entries().map(|(_, entry)| entry).filter(|entry| counts(entry, role));
-    counted.map(|entry| entry.person.as_str()).filter(|person| asked(person)).collect()
-}
-
-/// Whether a key counts now for a role, by the ring's own rule.
-fn counts(entry: &KeyEntry, role: &str) -> bool {
-    let alone = Keyring::new([entry.clone()]);
-    alone.is_ok_and(|ring| ring.with_clock(Arc::new(SystemClock::new())).people(role) == 1)
+pub(crate) fn able(ring: &Keyring, role: &str, count: u32, owner: &str) -> BTreeSet<String> {
+    let reviewers = Reviewers { role: role.to_owned(), count };
+    let mut people = ring.clone().with_clock(Arc::new(SystemClock::new())).people(role);
+    people.retain(|person| reviewers.count_in(person, owner));
+    people
 }
 
 /// People as they are said in a sentence.
@@ -54,8 +45,14 @@ pub(crate) fn shortage(config: &Config, ring: &Keyring, owner: &str) -> Option<F
     })
 }
 
-fn too_few(config: &Config, role: &str, count: u32, owner: &str, able: &BTreeSet<&str>) -> Failure {
-    let who = named(able.iter().copied());
+fn too_few(
+    config: &Config,
+    role: &str,
+    count: u32,
+    owner: &str,
+    able: &BTreeSet<String>,
+) -> Failure {
+    let who = named(able.iter().map(String::as_str));
     let sentence = if count < 2 {
         format!("the rules ask somebody of the role `{role}`, and nobody can answer")
     } else {
@@ -74,7 +71,7 @@ fn too_few(config: &Config, role: &str, count: u32, owner: &str, able: &BTreeSet
 
 #[cfg(test)]
 mod tests {
-    use portcullis_audit::keys::SigningKey;
+    use portcullis_audit::keys::{KeyEntry, SigningKey};
     use portcullis_testkit::ports::SeededEntropy;
 
     use super::*;

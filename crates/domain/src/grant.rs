@@ -164,8 +164,7 @@ pub fn signer(
     if !reviewer.roles.contains(&question.reviewers.role) {
         return Err(ApprovalFault::Role);
     }
-    // Four eyes: where more than one person is needed, the one who asked is not among them.
-    if question.reviewers.count > 1 && reviewer.person == owner {
+    if !question.reviewers.count_in(&reviewer.person, owner) {
         return Err(ApprovalFault::People);
     }
     Ok(reviewer)

@@ -14,7 +14,7 @@ use crate::tools::Described;
 pub(crate) fn judge(parts: &Parts, call: &Call, tool: &Described, facts: &Facts) -> Verdict {
     let proposed = ProposedCall { tool: &tool.spec, arguments: &call.arguments };
     let verdict = ask(parts.policy.as_ref(), &proposed, facts, parts);
-    if answerable(&verdict, parts.keys.as_ref()) {
+    if answerable(&verdict, parts.keys.as_ref(), &facts.owner) {
         verdict
     } else {
         Verdict::Deny { reason: Refusal::NoReviewer, rules: verdict.rules().to_vec() }
@@ -39,11 +39,11 @@ fn deny(reason: Refusal) -> Verdict {
 }
 
 /// A question that nobody could answer is a deny, not a run that waits for ever.
-fn answerable(verdict: &Verdict, keys: &dyn ReviewerKeys) -> bool {
+fn answerable(verdict: &Verdict, keys: &dyn ReviewerKeys, owner: &str) -> bool {
     match verdict {
         Verdict::Ask { reviewers, .. } => {
-            let needed = usize::try_from(reviewers.count).unwrap_or(usize::MAX);
-            needed > 0 && keys.people(&reviewers.role) >= needed
+            let people = keys.people(&reviewers.role);
+            reviewers.are_met(people.iter().map(String::as_str), owner)
         }
         Verdict::Allow { .. } | Verdict::Deny { .. } | Verdict::Abort { .. } => true,
     }

@@ -186,14 +186,12 @@ impl ReviewerKeys for Keyring {
         Ok(Reviewer { person: entry.person.clone(), roles: entry.roles.clone() })
     }
 
-    fn people(&self, role: &str) -> usize {
-        let people: BTreeSet<&str> = self
-            .keys
+    fn people(&self, role: &str) -> BTreeSet<String> {
+        self.keys
             .values()
             .filter(|entry| entry.roles.iter().any(|r| r == role) && self.valid_now(entry))
-            .map(|entry| entry.person.as_str())
-            .collect();
-        people.len()
+            .map(|entry| entry.person.clone())
+            .collect()
     }
 }
 

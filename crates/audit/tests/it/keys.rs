@@ -271,14 +271,14 @@ fn terms_overlap_and_revocation_ends_all() {
     assert_eq!((answer(&ring, &old, 20), answer(&ring, &new, 10)), (ann(), ann()));
     assert_eq!(answer(&ring, &old, 21), Err(KeyRefusal::NotValid));
     assert_eq!(answer(&ring, &new, 9), Err(KeyRefusal::NotValid));
-    assert_eq!(ring.people("operator"), 1, "two keys are one person");
-    assert_eq!(ring.people("lead"), 0);
+    assert_eq!(ring.people("operator").len(), 1, "two keys are one person");
+    assert_eq!(ring.people("lead").len(), 0);
 
     let [one, two] = entries;
     let revoked = [KeyEntry { revoked: true, ..one }, KeyEntry { revoked: true, ..two }];
     let ring = Keyring::new(revoked).unwrap();
     assert_eq!(answer(&ring, &old, 15), Err(KeyRefusal::NotValid));
-    assert_eq!(ring.people("operator"), 0);
+    assert_eq!(ring.people("operator").len(), 0);
     let said = statement(&old, 15);
     assert_eq!(ring.verify(&said, &new.sign(&said)), Err(KeyRefusal::BadSignature));
 }
@@ -292,7 +292,7 @@ fn one_key_is_not_two_people() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("keys");
     SigningKey::create(&folder, "ann", &Counter::new()).unwrap();
-    assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator"), 1, "control");
+    assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator").len(), 1, "control");
     fs::copy(folder.join("ann.pub"), folder.join("bob.pub")).unwrap();
     assert!(matches!(Keyring::load_dir(&folder), Err(KeyringError::Twice { .. })));
 }
@@ -322,7 +322,7 @@ fn a_folder_of_public_keys_loads_unless_others_could_have_written_it() {
     let ann = SigningKey::create(&folder, "ann", &entropy).unwrap();
     let bob = SigningKey::create(&folder, "bob", &entropy).unwrap();
     let ring = Keyring::load_dir(&folder).unwrap();
-    assert_eq!(ring.people("operator"), 2);
+    assert_eq!(ring.people("operator").len(), 2);
     for (key, person) in [(&ann, "ann"), (&bob, "bob")] {
         let said = statement(key, 1);
         assert_eq!(ring.verify(&said, &key.sign(&said)).unwrap().person, person);
@@ -339,7 +339,7 @@ fn a_folder_of_public_keys_loads_unless_others_could_have_written_it() {
     }
     chmod(&folder.join("ann.pub"), 0o644);
     chmod(&folder, 0o755);
-    assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator"), 2, "control");
+    assert_eq!(Keyring::load_dir(&folder).unwrap().people("operator").len(), 2, "control");
     chmod(&folder, 0o777);
     assert!(matches!(
         Keyring::load_dir(&folder),
@@ -370,7 +370,7 @@ fn the_hosts_key_is_kept_and_never_a_reviewers() {
     assert_eq!(mode(&folder.join("host.head-key")), 0o600);
     SigningKey::create(&folder, "ann", &entropy).unwrap();
     let ring = Keyring::load_dir(&folder).unwrap();
-    assert_eq!((ring.people("operator"), ring.entries().count()), (1, 1));
+    assert_eq!((ring.people("operator").len(), ring.entries().count()), (1, 1));
     let said = statement(&host, 1);
     assert_eq!(ring.verify(&said, &host.sign(&said)), Err(KeyRefusal::UnknownKey));
 }

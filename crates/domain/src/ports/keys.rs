@@ -1,5 +1,7 @@
 //! The port that knows who may answer: the operator's configuration of public keys.
 
+use std::collections::BTreeSet;
+
 use crate::approval::{Signature, Statement};
 
 /// A person, as the operator's configuration names the owner of a key.
@@ -33,6 +35,6 @@ pub trait ReviewerKeys: Send + Sync {
     /// [`KeyRefusal`]; the answer then does not count.
     fn verify(&self, statement: &Statement, signature: &Signature) -> Result<Reviewer, KeyRefusal>;
 
-    /// How many distinct people have the role.
-    fn people(&self, role: &str) -> usize;
+    /// The people who have the role, with a key that counts now.
+    fn people(&self, role: &str) -> BTreeSet<String>;
 }

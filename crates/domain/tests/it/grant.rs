@@ -1,6 +1,6 @@
 //! What has to hold for recorded answers to amount to leave to run, and that each part of it is looked at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use portcullis_canon::{Digest, Kind, Object};
@@ -44,8 +44,9 @@ impl ReviewerKeys for Keys {
         }
     }
 
-    fn people(&self, _: &str) -> usize {
-        self.0.len()
+    fn people(&self, role: &str) -> BTreeSet<String> {
+        let with_role = self.0.values().filter(|reviewer| reviewer.roles.iter().any(|r| r == role));
+        with_role.map(|reviewer| reviewer.person.clone()).collect()
     }
 }
 

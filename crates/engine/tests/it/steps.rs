@@ -2,13 +2,14 @@
 
 use portcullis_domain::event::Body;
 use portcullis_domain::label::Origin;
+use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::ports::Store;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::EffectClass;
-use portcullis_engine::{GateError, Progress};
+use portcullis_engine::{GateError, Progress, Task};
 use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
 
@@ -148,9 +149,28 @@ fn a_question_that_nobody_could_answer_is_a_deny() {
     let world = World::new();
     let mut held = world.begin();
     let run = held.run();
-    world.policy.set(EffectClass::ReadOnly, Outcome::ask("operator", 3).unwrap());
+    world.policy.set(EffectClass::ReadOnly, Outcome::ask("operator", 4).unwrap());
     turn(&mut held, call("look", 1));
     assert_eq!(world.step(run, 0).observation.unwrap().refusal, Some(Refusal::NoReviewer));
+}
+
+#[test]
+fn the_owner_is_not_counted_among_those_who_could_answer_for_four_eyes() {
+    let world = World::new();
+    world.policy.set(EffectClass::ReadOnly, Outcome::ask("operator", 3).unwrap());
+    // Three have the role, and one of them began the run.
+    let mut held = world.begin();
+    let run = held.run();
+    turn(&mut held, call("look", 1));
+    assert_eq!(world.step(run, 0).observation.unwrap().refusal, Some(Refusal::NoReviewer));
+    // Where one yes is enough it may be the owner's.
+    world.policy.set(EffectClass::ReadOnly, Outcome::ask("operator", 1).unwrap());
+    assert!(matches!(turn(&mut held, call("look", 2)), Progress::Waiting(_)));
+    // In somebody else's run all three count.
+    world.policy.set(EffectClass::ReadOnly, Outcome::ask("operator", 3).unwrap());
+    let task = Task { owner: "eve".to_owned(), ..world.task(Limits::default()) };
+    let mut held = block_on(world.gate(1).begin(world.scope(), task)).unwrap();
+    assert!(matches!(turn(&mut held, call("look", 3)), Progress::Waiting(_)));
 }
 
 #[test]

@@ -246,12 +246,14 @@ impl World {
     pub(crate) fn with_tools(tools: Arc<FakeTools>) -> Self {
         let clock = ManualClock::default();
         let entropy = Arc::new(SeededEntropy::new(7));
-        let people: BTreeMap<_, _> =
-            ["ann", "ben", "eve"].map(|name| (name, SigningKey::generate(entropy.as_ref()))).into();
+        let people: BTreeMap<_, _> = ["ann", "ben", "eve", "dan"]
+            .map(|name| (name, SigningKey::generate(entropy.as_ref())))
+            .into();
         let entry = |name: &str, role: &str| KeyEntry::new(people[name].public(), name, [role]);
         let keyring = Keyring::new([
             entry("ann", "operator"),
             entry("ben", "operator"),
+            entry("dan", "operator"),
             entry("eve", "visitor"),
         ])
         .unwrap();
@@ -346,7 +348,7 @@ impl World {
 
     /// From now on the person's key does not count any more.
     pub(crate) fn revoke(&mut self, person: &str) {
-        let entries = ["ann", "ben", "eve"].map(|name| {
+        let entries = ["ann", "ben", "eve", "dan"].map(|name| {
             let role = if name == "eve" { "visitor" } else { "operator" };
             let mut entry = KeyEntry::new(self.people[name].public(), name, [role]);
             entry.revoked = name == person;

@@ -83,7 +83,7 @@ impl Answerer<'_> {
                 "nobody else of the role `{role}` can answer: add a reviewer, or cancel the run"
             );
         }
-        format!("who can answer: {}", people::named(able))
+        format!("who can answer: {}", people::named(able.iter().map(String::as_str)))
     }
 
     fn entry(&self) -> Option<&KeyEntry> {
