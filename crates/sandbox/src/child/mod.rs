@@ -22,6 +22,7 @@
 mod allow;
 mod catch_all;
 mod error;
+mod exec;
 mod landlock;
 mod program;
 mod reexec;

@@ -5,8 +5,6 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -19,6 +17,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
+use super::exec::replace_by;
 use super::wire::{Orders, Report, receive_stdin};
 use super::{Bounds, Confinement, Network, Stage, landlock, seccomp};
 
@@ -67,16 +66,7 @@ fn become_program(socket: &mut UnixStream) -> Result<Infallible, Failure> {
     let found = if orders.confined { confine(&orders)? } else { Confinement::default() };
     Report::Confined(found).send(socket).map_err(io_failed(Stage::Orders))?;
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where an agent's program is started"
-    )]
-    let error = Command::new(&orders.program)
-        .args(&orders.args)
-        .env_clear()
-        .envs(orders.env.iter().map(|(name, value)| (name, value)))
-        .exec();
-    Err(io_failed(Stage::Exec)(error))
+    Err((Stage::Exec, replace_by(&orders.program, &orders.args, &orders.env)))
 }
 
 /// Applies everything that only a confined child gets, and tries whether it holds.

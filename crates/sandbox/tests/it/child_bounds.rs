@@ -336,6 +336,19 @@ fn a_program_that_cannot_start_is_named() {
         }
         other => panic!("{other:?}"),
     }
+    // One that only the system finds broken: no shell reads it, not even its confined line.
+    let elf = f.base.join("agent/elf");
+    let planted = f.scratch.join("ran");
+    fs::write(&elf, format!("\x7fELF\necho ran > {}\n", planted.display())).unwrap();
+    fs::set_permissions(&elf, fs::Permissions::from_mode(0o755)).unwrap();
+    spec.program = elf.clone().into();
+    match start(&spec) {
+        Err(SpawnError::Exec { program, errno }) => {
+            assert_eq!((program, errno), (elf, libc::ENOEXEC))
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!planted.exists());
     let mut zero = f.spec(&["a\0b"]);
     assert!(matches!(start(&zero), Err(SpawnError::Arguments)));
     zero.args = vec!["x".repeat(3 << 20).into()];
