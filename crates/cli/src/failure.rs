@@ -254,7 +254,7 @@ impl From<StoreError> for Failure {
             StoreError::NotAdmitted => Self::new(Code::Bug, sentence),
             StoreError::ReadOnly
             | StoreError::SyncLevel
-            | StoreError::Moved
+            | StoreError::FileMoved
             | StoreError::NotOpened { .. }
             | StoreError::Medium { .. }
             | StoreError::InDoubt

@@ -16,8 +16,8 @@ pub(crate) struct Table {
     pub(crate) columns: &'static [&'static str],
     pub(crate) key: usize,
     pub(crate) fixed: usize,
-    /// Columns that change and stand in an index. They are written only when they changed, since SQLite writes an
-    /// index anew for each update that names its column.
+    /// Columns that change and stand in an index. An update may leave them out when they are as they were, since SQLite
+    /// writes an index anew for each update that names its column.
     pub(crate) listed: &'static [&'static str],
 }
 

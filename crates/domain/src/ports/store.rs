@@ -194,7 +194,7 @@ pub enum StoreError {
     #[error("the store can only be read here; open it where and as who may write")]
     ReadOnly,
     /// How commits reach the disk could not be set, so that nothing could be promised of one.
-    #[error("how records reach the disk could not be set, so nothing was stored; try again")]
+    #[error("how records reach the disk could not be set, so nothing was stored")]
     SyncLevel,
     /// The store could not be opened once more.
     #[error("the store could not be opened again ({why})")]
@@ -212,7 +212,7 @@ pub enum StoreError {
     #[error(
         "the database was moved, removed or replaced while it was open; put it back or start again"
     )]
-    Moved,
+    FileMoved,
     /// The commit failed midway: it may or may not have happened. The handle is closed; open and look again.
     #[error("it is not known whether the last record was stored; look again")]
     InDoubt,
@@ -237,13 +237,12 @@ impl StoreError {
             Self::WriterTooOld
             | Self::Damaged { .. }
             | Self::Full
-            | Self::Moved
+            | Self::FileMoved
             | Self::ReadOnly
-            | Self::SyncLevel
             | Self::NotOpened { .. }
             | Self::Medium { .. }
             | Self::Closed => Disposition::Operator,
-            Self::NotAdmitted => Disposition::Bug,
+            Self::NotAdmitted | Self::SyncLevel => Disposition::Bug,
         }
     }
 }

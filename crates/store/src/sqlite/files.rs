@@ -50,10 +50,10 @@ pub(super) struct Place {
 }
 
 /// Which file was checked, so that a later check can tell whether it is still the same.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    device: u64,
-    inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
 }
 
 impl Place {

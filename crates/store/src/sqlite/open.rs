@@ -85,6 +85,8 @@ pub struct Opened {
     /// Whether the file was opened as one that nobody changes, since its folder cannot be written. What
     /// another user writes meanwhile is then not seen.
     pub immutable: bool,
+    /// Which file it is.
+    pub(super) file: Identity,
 }
 
 /// Opens the database at `path`, exactly that file: no character of it has a meaning of its own.
@@ -161,7 +163,7 @@ fn open_writer(
         migrate::migrate(&mut conn, &path, migrations)?;
     }
     place.recheck(identity)?;
-    Ok(Opened { conn, path, created, immutable: false })
+    Ok(Opened { conn, path, created, immutable: false, file: identity })
 }
 
 fn open_reader(path: &Path, migrations: &[Migration]) -> Result<Opened, OpenError> {
@@ -195,7 +197,7 @@ fn open_reader(path: &Path, migrations: &[Migration]) -> Result<Opened, OpenErro
         State::At(version) => migrate::verify(&look, &path, migrations, version)?,
     }
     look.commit().map_err(sqlite)?;
-    Ok(Opened { conn, path, created: false, immutable })
+    Ok(Opened { conn, path, created: false, immutable, file: identity })
 }
 
 /// Opens for reading, up to the first read.

@@ -23,14 +23,57 @@ struct State<T> {
     weight: usize,
     /// Callers that found no room.
     wakers: Vec<Waker>,
+    /// The tickets of those callers, in the order in which they came.
+    line: VecDeque<u64>,
+    /// The next ticket.
+    next: u64,
     closed: bool,
+}
+
+/// A caller's place in the line, left when it is dropped.
+struct Line<'q, T> {
+    queue: &'q Queue<T>,
+    ticket: Option<u64>,
+}
+
+impl<T> Line<'_, T> {
+    fn is_first(&self, state: &State<T>) -> bool {
+        state.line.front().copied() == self.ticket
+    }
+
+    fn wait(&mut self, state: &mut State<T>) {
+        if self.ticket.is_none() {
+            state.line.push_back(state.next);
+            self.ticket = Some(state.next);
+            state.next = state.next.wrapping_add(1);
+        }
+    }
+}
+
+impl<T> Drop for Line<'_, T> {
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let wakers = {
+            let mut state = self.queue.lock();
+            state.line.retain(|other| *other != ticket);
+            std::mem::take(&mut state.wakers)
+        };
+        // The next one may have room already.
+        wakers.into_iter().for_each(Waker::wake);
+    }
 }
 
 impl<T> Queue<T> {
     /// A queue with room for this many items of this weight together. One that is heavier waits alone.
     pub(super) fn new(most: usize, most_weight: usize) -> Self {
-        let state =
-            State { waiting: VecDeque::new(), weight: 0, wakers: Vec::new(), closed: false };
+        let state = State {
+            waiting: VecDeque::new(),
+            weight: 0,
+            wakers: Vec::new(),
+            line: VecDeque::new(),
+            next: 0,
+            closed: false,
+        };
         Self { state: Mutex::new(state), filled: Condvar::new(), most, most_weight }
     }
 
@@ -45,12 +88,16 @@ impl<T> Queue<T> {
                 && state.weight.saturating_add(weight) <= self.most_weight)
     }
 
-    /// Waits for room and adds; gives the item back when the queue is closed.
+    /// Waits for room and adds; gives the item back when the queue is closed. Whoever waits for room is let in before
+    /// those who come later, however heavy its item is.
     pub(super) async fn push(&self, item: T, weight: usize) -> Result<(), T> {
         let mut item = Some(item);
+        let mut line = Line { queue: self, ticket: None };
         poll_fn(|task| {
             let mut state = self.lock();
-            if !state.closed && !self.has_room(&state, weight) {
+            let let_in = line.is_first(&state) && self.has_room(&state, weight);
+            if !state.closed && !let_in {
+                line.wait(&mut state);
                 state.wakers.push(task.waker().clone());
                 return Poll::Pending;
             }
@@ -193,5 +240,31 @@ mod tests {
         block_on(queue.push('d', 5)).unwrap();
         block_on(queue.push('e', 5)).unwrap();
         assert_eq!(queue.take(8), ['d', 'e']);
+    }
+
+    #[test]
+    fn whoever_waits_for_room_comes_before_the_later() {
+        let queue = Queue::new(8, 10);
+        block_on(queue.push('a', 6)).unwrap();
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        let mut heavy = Box::pin(queue.push('b', 9));
+        assert!(heavy.as_mut().poll(&mut context).is_pending());
+        let mut light = Box::pin(queue.push('c', 1));
+        assert!(light.as_mut().poll(&mut context).is_pending(), "it would fit, and is not first");
+        assert_eq!(queue.take(8), ['a']);
+        assert!(light.as_mut().poll(&mut context).is_pending());
+        assert!(heavy.as_mut().poll(&mut context).is_ready());
+        drop(heavy);
+        assert!(light.as_mut().poll(&mut context).is_ready());
+        assert_eq!(queue.take(8), ['b', 'c']);
+        drop(light);
+        // One that gives up leaves the line to the others.
+        block_on(queue.push('d', 10)).unwrap();
+        let mut gone = Box::pin(queue.push('e', 9));
+        assert!(gone.as_mut().poll(&mut context).is_pending());
+        drop(gone);
+        assert_eq!(queue.take(8), ['d']);
+        block_on(queue.push('f', 1)).unwrap();
+        assert_eq!(queue.take(8), ['f']);
     }
 }

@@ -26,8 +26,8 @@ use super::ddl::MIGRATIONS;
 use super::error::OpenError;
 use super::ledger::SqliteLedger;
 use super::open::{OpenMode, Opened, open};
-use super::place::Place;
 use super::readers::{READERS, Readers};
+use super::same_file::SameFile;
 use super::write::{Memory, write_event, write_identity};
 use super::writer::{self, Renewal, Writer};
 use super::writing::{Committing, Writing};
@@ -107,11 +107,15 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`] says in one sentence what to do.
     pub fn open(path: &Path, mode: OpenMode, opening: Opening<'_>) -> Result<Self, OpenError> {
-        let Opened { conn, path, .. } = open(path, mode, MIGRATIONS)?;
+        let Opened { conn, path, file, .. } = open(path, mode, MIGRATIONS)?;
         let (instance, journal) = identity(&conn, &path, mode, &opening)?;
         let mut connections = Vec::with_capacity(READERS);
         for _ in 0..READERS {
-            connections.push(open(&path, OpenMode::ReadOnly, MIGRATIONS)?.conn);
+            let reader = open(&path, OpenMode::ReadOnly, MIGRATIONS)?;
+            if reader.file != file {
+                return Err(OpenError::Swapped { path });
+            }
+            connections.push(reader.conn);
         }
         let system = |error: std::io::Error| OpenError::System {
             path: path.clone(),
@@ -130,7 +134,7 @@ impl SqliteStore {
                     observers: opening.observers,
                     memory: Memory::new(),
                     seen: None,
-                    place: Place::of(&path),
+                    file: SameFile::watch(&path, file),
                     synced: true,
                     #[cfg(test)]
                     plans: Arc::default(),

@@ -53,6 +53,11 @@ impl Memory {
         }
     }
 
+    /// Keeps a run that was looked up and is as it was.
+    pub(super) fn keep_run(&mut self, state: RunState) {
+        self.runs.put(state.run.id, state);
+    }
+
     /// Keeps the term of a run's lease.
     pub(super) fn keep_term(&mut self, run: RunId, term: Option<LeaseTerm>) {
         self.terms.put(run, term);

@@ -26,7 +26,7 @@ use super::fault::{is_full, refusal};
 use super::lookup;
 use super::migrate::{WriterError, check_writer};
 use super::open::{OpenMode, open};
-use super::place::Place;
+use super::same_file::SameFile;
 use super::write::{Desk, Memory, write, write_term};
 use crate::admit::{Base as _, Chain, admit};
 use crate::memory::renewed;
@@ -97,8 +97,8 @@ pub(super) struct Writer {
     pub(super) memory: Memory,
     /// The file when this writer last saw it; what it remembers is true as of then.
     pub(super) seen: Option<Seen>,
-    /// Where the file was when it was opened.
-    pub(super) place: Place,
+    /// The file that was opened.
+    pub(super) file: SameFile,
     /// Whether the connection syncs each commit.
     pub(super) synced: bool,
     #[cfg(test)]
@@ -139,7 +139,7 @@ impl Writer {
         let synced = tasks.iter().any(Task::is_synced);
         // What is only written is nothing that anybody relies on before the next synced commit.
         if synced {
-            self.place.check().map_err(Failed::Refused)?;
+            self.file.check().map_err(Failed::Refused)?;
         }
         self.set_synced(synced).map_err(Failed::Refused)?;
         let tx = Tx::begin(&self.conn).map_err(Failed::Refused)?;
@@ -205,11 +205,14 @@ impl Writer {
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
         let before = self.seen.map(|seen| seen.tip);
         let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
-        let Ok(reopened) = reopened else { return (StoreError::InDoubt, false) };
+        // Another file at the path is another record, and this one's end cannot be looked at any more.
+        let Some(reopened) = reopened.ok().filter(|reopened| self.file.is(reopened.file)) else {
+            return (StoreError::InDoubt, false);
+        };
         self.conn = reopened.conn;
         prepare(&self.conn);
         self.synced = true;
-        self.place = Place::of(&self.path);
+        self.file = SameFile::watch(&self.path, reopened.file);
         let now = lookup::journal_tip(&self.conn).ok();
         // What ran out of room left no commit behind. Of every other error a trace may come back.
         let absent = is_full(error) && now.is_some() && now == before;
@@ -334,6 +337,9 @@ impl Task {
                 let term = renewed(held.as_ref(), term, epoch, now, until)?;
                 write_term(conn, run, term)?;
                 memory.keep_term(run, Some(term));
+                if let Some(held) = held {
+                    memory.keep_run(held);
+                }
                 Ok(Vec::new())
             }
         }

@@ -46,11 +46,20 @@ pub(super) struct Writing {
 struct Shared {
     queue: Queue<Job>,
     /// `None` once nothing more can be written.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<Box<Writer>>>,
     committing: Committing,
     /// Whether the last batch of the writer's thread left or held more than one task. Callers that commit by
     /// themselves would then only split what is better committed together.
     crowded: AtomicBool,
+}
+
+/// Gives up what waits, and whatever comes.
+struct Abandon<'a>(&'a Queue<Job>);
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 struct Job {
@@ -66,7 +75,7 @@ impl Writing {
     pub(super) fn start(writer: Writer, committing: Committing) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Queue::new(WAITING, WAITING_BYTES),
-            writer: Mutex::new(Some(writer)),
+            writer: Mutex::new(Some(Box::new(writer))),
             committing,
             crowded: AtomicBool::new(false),
         });
@@ -125,7 +134,7 @@ impl Shared {
     }
 
     /// The writer, if a caller may commit by itself and nobody else is about.
-    fn free(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+    fn free(&self) -> Option<MutexGuard<'_, Option<Box<Writer>>>> {
         let may = self.committing == Committing::Caller
             && !self.crowded.load(Ordering::Relaxed)
             && self.queue.is_idle();
@@ -140,7 +149,7 @@ impl Shared {
     }
 
     /// Commits a task on this thread.
-    fn alone(&self, mut writer: MutexGuard<'_, Option<Writer>>, task: Task) -> Answer {
+    fn alone(&self, mut writer: MutexGuard<'_, Option<Box<Writer>>>, task: Task) -> Answer {
         let served = self.batch(&mut writer, vec![task]).ok_or(StoreError::Closed)?;
         let answer = served.answers.into_iter().next().unwrap_or(Err(StoreError::Closed));
         answer.map(|events| (events, served.durability))
@@ -148,17 +157,20 @@ impl Shared {
 
     /// Has the writer serve a batch; `None` when there is no writer any more. One that cannot go on is dropped, and
     /// the queue with it.
-    fn batch(&self, writer: &mut Option<Writer>, tasks: Vec<Task>) -> Option<Served> {
-        let served = writer.as_mut()?.batch(tasks);
-        if !served.goes_on {
-            *writer = None;
-            self.queue.abandon();
+    fn batch(&self, slot: &mut Option<Box<Writer>>, tasks: Vec<Task>) -> Option<Served> {
+        let mut writer = slot.take()?;
+        // Nobody waits for a writer that is gone, however it went.
+        let end = Abandon(&self.queue);
+        let served = writer.batch(tasks);
+        if served.goes_on {
+            *slot = Some(writer);
+            std::mem::forget(end);
         }
         Some(served)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Writer>> {
-        // A batch catches its panics, and leaves no writer behind after one.
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Writer>>> {
+        // A batch that panics leaves no writer behind.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

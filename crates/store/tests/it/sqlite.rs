@@ -15,10 +15,17 @@ use tempfile::TempDir;
 
 pub struct Sqlite {
     folder: TempDir,
+    committing: Committing,
 }
 
+/// A store that commits on its own thread.
 pub fn fresh() -> Sqlite {
-    Sqlite { folder: tempfile::tempdir().unwrap() }
+    Sqlite { folder: tempfile::tempdir().unwrap(), committing: Committing::OwnThread }
+}
+
+/// A store whose callers commit, as the command has it.
+pub fn fresh_by_caller() -> Sqlite {
+    Sqlite { committing: Committing::Caller, ..fresh() }
 }
 
 /// Opens a store with ids from a seed.
@@ -26,13 +33,17 @@ pub fn open_at(
     path: &std::path::Path,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<SqliteStore, portcullis_store::sqlite::error::OpenError> {
+    open_with(path, observers, Committing::OwnThread)
+}
+
+/// The same, with who commits.
+pub fn open_with(
+    path: &std::path::Path,
+    observers: Vec<Arc<dyn Observer>>,
+    committing: Committing,
+) -> Result<SqliteStore, portcullis_store::sqlite::error::OpenError> {
     let now = Timestamp::from_micros(0);
-    let opening = Opening {
-        now,
-        entropy: &SeededEntropy::new(1),
-        observers,
-        committing: Committing::OwnThread,
-    };
+    let opening = Opening { now, entropy: &SeededEntropy::new(1), observers, committing };
     SqliteStore::open(path, OpenMode::CreateOrOpen, opening)
 }
 
@@ -44,7 +55,7 @@ impl Sqlite {
 
 impl Backend for Sqlite {
     fn open(&self, observers: Vec<Arc<dyn Observer>>) -> Arc<dyn Subject> {
-        Arc::new(open_at(&self.path(), observers).unwrap())
+        Arc::new(open_with(&self.path(), observers, self.committing).unwrap())
     }
 
     fn set_cell(&self, table: &str, key: &[Cell], column: &str, value: Cell) {
@@ -67,3 +78,7 @@ fn parameter(cell: &Cell) -> Value {
 }
 
 portcullis_testkit::store_contract!(crate::sqlite::fresh);
+
+mod by_caller {
+    portcullis_testkit::store_contract!(crate::sqlite::fresh_by_caller);
+}

@@ -6,11 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use portcullis_domain::ports::{Condition, Durability, Store, StoreError};
 use portcullis_domain::scope::Scope;
+use portcullis_store::sqlite::Committing;
 use portcullis_testkit::block_on;
 use portcullis_testkit::scenario::Scenario;
 use portcullis_testkit::store_contract::fold;
 
-use crate::sqlite::open_at;
+use crate::sqlite::open_with;
 
 /// What the child shall do: `<task> <seed> <path>`.
 const TASK: &str = "PORTCULLIS_STORE_TEST_WORK";
@@ -70,7 +71,7 @@ fn append(store: &dyn Store, append: portcullis_domain::ports::Append) -> Result
 
 /// Runs of its own, the last one only after the other child (of 1 and 2) has begun.
 fn histories(path: &Path, seed: u64) {
-    let store = open_at(path, Vec::new()).unwrap();
+    let store = open_with(path, Vec::new(), Committing::Caller).unwrap();
     let other = Scenario::new((3 - seed) * 1_000, store.instance()).run;
     let scope = Scope::of_file_owner();
     for run in 0..10 {
@@ -86,7 +87,7 @@ fn histories(path: &Path, seed: u64) {
 
 /// The same run as every other child with this seed.
 fn same(path: &Path, seed: u64) {
-    let store = open_at(path, Vec::new()).unwrap();
+    let store = open_with(path, Vec::new(), Committing::Caller).unwrap();
     for run in 0..10 {
         let mut run = Scenario::new(seed * 1_000 + run, store.instance());
         for next in run.every_event() {
@@ -110,7 +111,7 @@ fn same(path: &Path, seed: u64) {
 
 /// Steps until somebody kills this process.
 fn endless(path: &Path, seed: u64) {
-    let store = open_at(path, Vec::new()).unwrap();
+    let store = open_with(path, Vec::new(), Committing::Caller).unwrap();
     let mut run = Scenario::new(seed, store.instance());
     println!("seq {}", append(&store, run.begin()).unwrap());
     loop {
@@ -124,7 +125,7 @@ fn endless(path: &Path, seed: u64) {
 fn fill(path: &Path, seed: u64) {
     let ballast = path.with_file_name("ballast");
     std::fs::write(&ballast, vec![1; 256 * 1024]).unwrap();
-    let store = open_at(path, Vec::new()).unwrap();
+    let store = open_with(path, Vec::new(), Committing::Caller).unwrap();
     let mut run = Scenario::new(seed, store.instance());
     append(&store, run.begin()).unwrap();
     let mut stored = 0;

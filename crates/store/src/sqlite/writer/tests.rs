@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::admit::open_journal;
+use crate::sqlite::open::Opened;
 use crate::sqlite::write::{write_event, write_identity};
 
 pub(in crate::sqlite) struct Bench {
@@ -22,7 +23,7 @@ pub(in crate::sqlite) struct Bench {
 pub(in crate::sqlite) fn bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.db");
-    let conn = open(&path, OpenMode::CreateOrOpen, MIGRATIONS).unwrap().conn;
+    let Opened { conn, file, .. } = open(&path, OpenMode::CreateOrOpen, MIGRATIONS).unwrap();
     let (now, entropy) = (Timestamp::from_micros(0), SeededEntropy::new(1));
     let instance = InstanceId::draw(now, &entropy);
     let journal = JournalId::draw(now, &entropy);
@@ -31,7 +32,7 @@ pub(in crate::sqlite) fn bench() -> Bench {
     write_identity(&conn, instance, journal).unwrap();
     write_event(&conn, &event, &payload).unwrap();
     let plans = Arc::default();
-    let place = Place::of(&path);
+    let file = SameFile::watch(&path, file);
     let writer = Writer {
         conn,
         path,
@@ -40,7 +41,7 @@ pub(in crate::sqlite) fn bench() -> Bench {
         observers: Vec::new(),
         memory: Memory::new(),
         seen: None,
-        place,
+        file,
         synced: true,
         plans: Arc::clone(&plans),
     };
@@ -221,16 +222,17 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
     let stale = run.driver(Durability::Synced);
     // Another process opens the step first.
     let path = bench.folder.path().join("p.db");
-    let place = Place::of(&path);
+    let opened = open(&path, OpenMode::Existing, MIGRATIONS).unwrap();
+    let file = SameFile::watch(&path, opened.file);
     let mut other = Writer {
-        conn: open(&path, OpenMode::Existing, MIGRATIONS).unwrap().conn,
+        conn: opened.conn,
         path,
         instance: bench.writer.instance,
         journal: bench.writer.journal,
         observers: Vec::new(),
         memory: Memory::new(),
         seen: None,
-        place,
+        file,
         synced: true,
         plans: Arc::default(),
     };
@@ -297,9 +299,9 @@ fn a_file_that_is_no_longer_at_its_path_takes_nothing_more() {
     let opened = run.driver(Durability::Synced);
     // Moved, then another file in its place, then the same one back.
     std::fs::rename(&path, &away).unwrap();
-    assert_eq!(bench.serve(vec![opened.clone()]), (true, vec![Err(StoreError::Moved)]));
+    assert_eq!(bench.serve(vec![opened.clone()]), (true, vec![Err(StoreError::FileMoved)]));
     std::fs::copy(&away, &path).unwrap();
-    assert_eq!(bench.serve(vec![opened.clone()]).1, [Err(StoreError::Moved)]);
+    assert_eq!(bench.serve(vec![opened.clone()]).1, [Err(StoreError::FileMoved)]);
     std::fs::rename(&away, &path).unwrap();
     assert_eq!(bench.serve(vec![opened]).1, [Ok(5)]);
     // The log alone.
@@ -307,7 +309,25 @@ fn a_file_that_is_no_longer_at_its_path_takes_nothing_more() {
     let proposed = run.driver(Durability::Synced);
     let log = bench.folder.path().join("p.db-wal");
     std::fs::rename(&log, &away).unwrap();
-    assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::Moved)]);
+    assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::FileMoved)]);
     std::fs::rename(&away, &log).unwrap();
     assert_eq!(bench.serve(vec![proposed]).1, [Ok(6)]);
+}
+
+#[test]
+fn a_commit_in_doubt_does_not_take_up_another_file() {
+    let mut bench = bench();
+    let (mut run, path) = (bench.run(1), bench.folder.path().join("p.db"));
+    assert_eq!(bench.serve(vec![run.begin()]).1, [Ok(4)]);
+    run.step_opened();
+    let opened = run.driver(Durability::Synced);
+    // While the commit fails, an old copy is put in the place of the file.
+    let swap = move || {
+        let copy = path.with_extension("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        std::fs::rename(&copy, &path).unwrap();
+    };
+    bench.writer.conn.rollback_hook(Some(swap)).unwrap();
+    bench.plans.lock().unwrap().push(Plan::FailCommit);
+    assert_eq!(bench.serve(vec![opened]), (false, vec![Err(StoreError::InDoubt)]));
 }
