@@ -5,6 +5,8 @@ use super::embed::EXACT_NUMBER;
 use crate::number::Number;
 use crate::object::Object;
 use crate::value::Value;
+use std::fmt::{Display, Write as _};
+
 use serde::Serialize;
 use serde::ser::{self, Serializer};
 
@@ -39,6 +41,11 @@ fn tagged(variant: Option<&'static str>, value: Value) -> Value {
         None => value,
         Some(name) => Value::Object(std::iter::once((name, value)).collect()),
     }
+}
+
+/// For a type whose `Display` says that it failed.
+pub(super) fn not_formatted() -> BridgeError {
+    ser::Error::custom("a text could not be formatted")
 }
 
 fn wide(text: String) -> Built {
@@ -118,6 +125,12 @@ impl Serializer for ValueSerializer {
 
     fn serialize_str(self, v: &str) -> Built {
         Ok(Value::String(v.to_owned()))
+    }
+
+    fn collect_str<T: Display + ?Sized>(self, value: &T) -> Built {
+        let mut text = String::new();
+        write!(text, "{value}").map_err(|_| not_formatted())?;
+        Ok(Value::String(text))
     }
 
     fn serialize_bytes(self, _: &[u8]) -> Built {

@@ -11,7 +11,7 @@ use serde::ser::{self, Serializer};
 
 use super::BridgeError;
 use super::embed::EXACT_NUMBER;
-use super::ser::ValueSerializer;
+use super::ser::{ValueSerializer, not_formatted};
 use crate::encode::{write_escaped, write_string, write_value};
 use crate::number::Number;
 use crate::object::compare_keys;
@@ -155,8 +155,7 @@ impl<'a> Serializer for TextSerializer<'a> {
 
     fn collect_str<T: Display + ?Sized>(self, value: &T) -> Written {
         self.out.push('"');
-        let written = write!(Escaped(self.out), "{value}");
-        written.map_err(|_| ser::Error::custom("a text could not be formatted"))?;
+        write!(Escaped(self.out), "{value}").map_err(|_| not_formatted())?;
         self.out.push('"');
         Ok(())
     }
@@ -269,10 +268,17 @@ pub(super) struct List<'a> {
 
 impl List<'_> {
     fn push<T: Serialize + ?Sized>(&mut self, value: &T) -> Written {
-        if !std::mem::take(&mut self.first) {
+        let before = self.into.out.len();
+        if !self.first {
             self.into.out.push(',');
         }
-        value.serialize(TextSerializer { out: self.into.out, room: self.into.room })
+        let written = value.serialize(TextSerializer { out: self.into.out, room: self.into.room });
+        match &written {
+            Ok(()) => self.first = false,
+            // A type that goes on after an error leaves this item out.
+            Err(_) => self.into.out.truncate(before),
+        }
+        written
     }
 
     fn close(self) -> Written {
@@ -362,15 +368,20 @@ pub(super) struct Entries<'a> {
 impl Entries<'_> {
     fn put<T: Serialize + ?Sized>(&mut self, key: Key, value: &T) -> Written {
         let out = &mut *self.into.out;
+        let before = out.len();
         if !self.places.is_empty() {
             out.push(',');
         }
         let begin = out.len();
         write_string(out, key.as_str());
         out.push(':');
-        value.serialize(TextSerializer { out, room: self.into.room })?;
-        self.places.push((key, begin..self.into.out.len()));
-        Ok(())
+        let written = value.serialize(TextSerializer { out, room: self.into.room });
+        match &written {
+            Ok(()) => self.places.push((key, begin..self.into.out.len())),
+            // A type that goes on after an error leaves this entry out.
+            Err(_) => self.into.out.truncate(before),
+        }
+        written
     }
 
     fn close(mut self) -> Written {

@@ -4,6 +4,7 @@ use portcullis_canon::{
     BridgeError, DecodeError, Fault, Limits, Object, Value, from_slice, from_value, parse, to_text,
     to_value, to_vec,
 };
+use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -182,6 +183,50 @@ fn what_has_no_json_form() {
     // A flattened map may bring a field's own name back in.
     let twice = Flat { id: 1, rest: BTreeMap::from([("id".into(), Value::Null)]) };
     refused(&twice, &BridgeError::DuplicateKey);
+}
+
+/// Goes on when an item, an entry or a text cannot be written.
+struct Careless;
+
+impl Serialize for Careless {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Bad;
+        impl std::fmt::Display for Bad {
+            fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                Err(std::fmt::Error)
+            }
+        }
+        struct Text;
+        impl Serialize for Text {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(&Bad)
+            }
+        }
+        struct List;
+        impl Serialize for List {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut list = serializer.serialize_seq(None)?;
+                let _ = list.serialize_element(&f64::NAN);
+                list.serialize_element(&1)?;
+                let _ = list.serialize_element(&vec![1.0, f64::NAN]);
+                list.serialize_element(&2)?;
+                list.end()
+            }
+        }
+        let mut map = serializer.serialize_map(None)?;
+        let _ = map.serialize_entry("b", &f64::NAN);
+        map.serialize_entry("c", &List)?;
+        let _ = map.serialize_entry("d", &Text);
+        map.serialize_entry("a", &true)?;
+        map.end()
+    }
+}
+
+#[test]
+fn what_a_type_leaves_out_is_left_out() {
+    let text = r#"{"a":true,"c":[1,2]}"#;
+    assert_eq!(to_value(&Careless).unwrap().to_canonical_string(), text);
+    assert_eq!(to_text(&Careless).unwrap(), text);
 }
 
 /// Neither as a value nor as text.

@@ -21,13 +21,18 @@ struct State<T> {
     waiting: VecDeque<(usize, T)>,
     /// The weight of what waits.
     weight: usize,
-    /// Callers that found no room.
-    wakers: Vec<Waker>,
-    /// The tickets of those callers, in the order in which they came.
-    line: VecDeque<u64>,
+    /// Callers that found no room, in the order in which they came: each with its ticket and whom to wake.
+    line: VecDeque<(u64, Waker)>,
     /// The next ticket.
     next: u64,
     closed: bool,
+}
+
+impl<T> State<T> {
+    /// Everybody in the line.
+    fn wakers(&self) -> Vec<Waker> {
+        self.line.iter().map(|(_, waker)| waker.clone()).collect()
+    }
 }
 
 /// A caller's place in the line, left when it is dropped.
@@ -38,15 +43,18 @@ struct Line<'q, T> {
 
 impl<T> Line<'_, T> {
     fn is_first(&self, state: &State<T>) -> bool {
-        state.line.front().copied() == self.ticket
+        state.line.front().map(|(ticket, _)| *ticket) == self.ticket
     }
 
-    fn wait(&mut self, state: &mut State<T>) {
-        if self.ticket.is_none() {
-            state.line.push_back(state.next);
-            self.ticket = Some(state.next);
-            state.next = state.next.wrapping_add(1);
+    fn wait(&mut self, state: &mut State<T>, waker: &Waker) {
+        let own = |place: &&mut (u64, Waker)| Some(place.0) == self.ticket;
+        if let Some((_, known)) = state.line.iter_mut().find(own) {
+            known.clone_from(waker);
+            return;
         }
+        state.line.push_back((state.next, waker.clone()));
+        self.ticket = Some(state.next);
+        state.next = state.next.wrapping_add(1);
     }
 }
 
@@ -55,8 +63,8 @@ impl<T> Drop for Line<'_, T> {
         let Some(ticket) = self.ticket else { return };
         let wakers = {
             let mut state = self.queue.lock();
-            state.line.retain(|other| *other != ticket);
-            std::mem::take(&mut state.wakers)
+            state.line.retain(|(other, _)| *other != ticket);
+            state.wakers()
         };
         // The next one may have room already.
         wakers.into_iter().for_each(Waker::wake);
@@ -69,7 +77,6 @@ impl<T> Queue<T> {
         let state = State {
             waiting: VecDeque::new(),
             weight: 0,
-            wakers: Vec::new(),
             line: VecDeque::new(),
             next: 0,
             closed: false,
@@ -97,8 +104,7 @@ impl<T> Queue<T> {
             let mut state = self.lock();
             let let_in = line.is_first(&state) && self.has_room(&state, weight);
             if !state.closed && !let_in {
-                line.wait(&mut state);
-                state.wakers.push(task.waker().clone());
+                line.wait(&mut state, task.waker());
                 return Poll::Pending;
             }
             let Some(item) = item.take() else { return Poll::Ready(Ok(())) };
@@ -143,7 +149,7 @@ impl<T> Queue<T> {
         let (weights, taken): (Vec<usize>, Vec<T>) = state.waiting.drain(..count).unzip();
         state.weight = weights.into_iter().fold(state.weight, usize::saturating_sub);
         // All of them: one whose future is gone would otherwise swallow the place of another.
-        let wakers = std::mem::take(&mut state.wakers);
+        let wakers = state.wakers();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         taken
@@ -154,7 +160,7 @@ impl<T> Queue<T> {
         let wakers = {
             let mut state = self.lock();
             state.closed = true;
-            std::mem::take(&mut state.wakers)
+            state.wakers()
         };
         self.filled.notify_all();
         wakers.into_iter().for_each(Waker::wake);
@@ -208,7 +214,7 @@ mod tests {
         block_on(queue.push(1, 1)).unwrap();
         let waiting = Arc::clone(&queue);
         let thread = std::thread::spawn(move || block_on(waiting.push(2, 1)));
-        while queue.lock().wakers.is_empty() {
+        while queue.lock().line.is_empty() {
             std::thread::yield_now();
         }
         queue.abandon();

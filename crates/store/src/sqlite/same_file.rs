@@ -1,4 +1,4 @@
-//! Whether the file that is written is still the one at its path.
+//! Whether the files that are written are still those at their paths.
 
 use std::path::{Path, PathBuf};
 
@@ -9,23 +9,32 @@ use rustix::io::Errno;
 
 use super::files::Identity;
 
-/// The database and its log as they were opened. SQLite goes on writing into files that nobody can find any more,
-/// when their folder was removed or an old copy was put in their place; such a record would be lost with the process.
+/// What lies beside a database: its log, and the index of the log, in which SQLite's locks lie.
+const BESIDE: [&str; 2] = ["-wal", "-shm"];
+
+/// The database and what lies beside it, as they were opened.
+///
+/// SQLite goes on writing into files that nobody can find any more, when their folder was removed or an old copy was put
+/// in their place; such a record would be lost with the process. Without the index of the log, another process makes a
+/// new one, and the two no longer keep each other out.
 #[derive(Debug)]
 pub(super) struct SameFile {
     database: (PathBuf, Identity),
-    /// Its identity is known once the first transaction has made it.
-    log: (PathBuf, Option<Identity>),
+    /// Each is known once the first transaction has made it.
+    beside: [(PathBuf, Option<Identity>); BESIDE.len()],
 }
 
 impl SameFile {
     /// What is watched from now on: `opened` is the file that was checked when it was opened at `path`.
     pub(super) fn watch(path: &Path, opened: Identity) -> Self {
-        let mut log = path.as_os_str().to_owned();
-        log.push("-wal");
-        let log = PathBuf::from(log);
-        let known = identity(&log).unwrap_or(None);
-        Self { database: (path.to_owned(), opened), log: (log, known) }
+        let beside = BESIDE.map(|suffix| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            let path = PathBuf::from(name);
+            let known = identity(&path).unwrap_or(None);
+            (path, known)
+        });
+        Self { database: (path.to_owned(), opened), beside }
     }
 
     /// Whether this is the database that is watched.
@@ -33,19 +42,20 @@ impl SameFile {
         self.database.1 == other
     }
 
-    /// Refuses when another file, or none, lies at the path by now.
+    /// Refuses when another file, or none, lies at one of the paths by now.
     pub(super) fn check(&mut self) -> Result<(), StoreError> {
-        let unknown = |_: Errno| StoreError::Medium { code: SQLITE_IOERR_FSTAT };
-        let database = identity(&self.database.0).map_err(unknown)?;
-        let log = identity(&self.log.0).map_err(unknown)?;
-        if self.log.1.is_none() {
-            self.log.1 = log;
+        let look = |path: &Path| {
+            identity(path).map_err(|_| StoreError::Medium { code: SQLITE_IOERR_FSTAT })
+        };
+        let mut same = look(&self.database.0)? == Some(self.database.1);
+        for (path, known) in &mut self.beside {
+            let found = look(path)?;
+            if known.is_none() {
+                *known = found;
+            }
+            same &= found == *known;
         }
-        if database == Some(self.database.1) && log == self.log.1 {
-            Ok(())
-        } else {
-            Err(StoreError::FileMoved)
-        }
+        if same { Ok(()) } else { Err(StoreError::FileMoved) }
     }
 }
 

@@ -55,7 +55,7 @@ impl std::fmt::Debug for Opening<'_> {
 
 /// A store in one SQLite file.
 ///
-/// An append survives the future that asked for it from its first poll on: dropping it loses the answer and not
+/// An append survives the future that asked for it once it found room to wait: dropping it then loses the answer and not
 /// the record. Dropping the store commits what waits and waits for its threads.
 ///
 /// ```

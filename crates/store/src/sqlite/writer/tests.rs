@@ -304,13 +304,15 @@ fn a_file_that_is_no_longer_at_its_path_takes_nothing_more() {
     assert_eq!(bench.serve(vec![opened.clone()]).1, [Err(StoreError::FileMoved)]);
     std::fs::rename(&away, &path).unwrap();
     assert_eq!(bench.serve(vec![opened]).1, [Ok(5)]);
-    // The log alone.
+    // The log alone, and its index alone.
     run.proposed(b"{}");
     let proposed = run.driver(Durability::Synced);
-    let log = bench.folder.path().join("p.db-wal");
-    std::fs::rename(&log, &away).unwrap();
-    assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::FileMoved)]);
-    std::fs::rename(&away, &log).unwrap();
+    for beside in ["p.db-wal", "p.db-shm"] {
+        let beside = bench.folder.path().join(beside);
+        std::fs::rename(&beside, &away).unwrap();
+        assert_eq!(bench.serve(vec![proposed.clone()]).1, [Err(StoreError::FileMoved)]);
+        std::fs::rename(&away, &beside).unwrap();
+    }
     assert_eq!(bench.serve(vec![proposed]).1, [Ok(6)]);
 }
 
