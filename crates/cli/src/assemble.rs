@@ -10,7 +10,7 @@ use portcullis_audit::FileError;
 use portcullis_audit::keys::{
     KeyEntry, KeyFileError, Keyring, KeyringError, PublicKey, SigningKey,
 };
-use portcullis_domain::ports::{Clock, Ledgers, Observer, ReviewerKeys as _, Store, ToolSource};
+use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_store::sqlite::open::OpenMode;
@@ -117,19 +117,7 @@ pub(crate) fn gatehouse(
         sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
     let tools = Tools::register(sources)?;
-    let (keys, mut remarks) = reviewers(globals, config)?;
-    // The rules that the operator did not write themselves; their own are refused where they cannot be met.
-    for (role, count) in config.classes.roles() {
-        if config.asks.contains_key(role) {
-            continue;
-        }
-        let people = keys.people(role).len();
-        if people < usize::try_from(count).unwrap_or(usize::MAX) {
-            remarks.push(format!(
-                "{count} of the role `{role}` are asked and {people} can answer: such calls are denied"
-            ));
-        }
-    }
+    let (keys, remarks) = reviewers(globals, config)?;
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
     Ok(Gatehouse { database: store, parts, remarks })

@@ -60,6 +60,8 @@ codes! {
     Busy = "E3007";
     /// The store failed in another way.
     Store = "E3008";
+    /// The database was taken from its place while it was open.
+    Moved = "E3011";
     /// The database was begun and holds nothing.
     HalfMade = "E3010";
     /// A stored row cannot be read.
@@ -251,10 +253,9 @@ impl From<StoreError> for Failure {
             StoreError::Full => Self::new(Code::DiskFull, sentence),
             StoreError::Busy => Self::new(Code::Busy, sentence),
             StoreError::WriterTooOld => Self::new(Code::Schema, sentence),
-            StoreError::NotAdmitted => Self::new(Code::Bug, sentence),
+            StoreError::NotAdmitted | StoreError::SyncLevel => Self::new(Code::Bug, sentence),
+            StoreError::FileMoved => Self::new(Code::Moved, sentence),
             StoreError::ReadOnly
-            | StoreError::SyncLevel
-            | StoreError::FileMoved
             | StoreError::NotOpened { .. }
             | StoreError::Medium { .. }
             | StoreError::InDoubt

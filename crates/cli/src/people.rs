@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portcullis::system::SystemClock;
 use portcullis_audit::keys::Keyring;
-use portcullis_domain::ports::ReviewerKeys as _;
+use portcullis_domain::ports::ReviewerKeys;
 use portcullis_domain::verdict::Reviewers;
 
 use crate::config::Config;
@@ -14,13 +14,30 @@ use crate::failure::{Code, Failure};
 /// The most names that one sentence says.
 const MAX_NAMES: usize = 8;
 
-/// The people with a key that counts now for this role. Where more than one person is asked, the owner of the run is
-/// none of them.
-pub(crate) fn able(ring: &Keyring, role: &str, count: u32, owner: &str) -> BTreeSet<String> {
-    let reviewers = Reviewers { role: role.to_owned(), count };
-    let mut people = ring.clone().with_clock(Arc::new(SystemClock::new())).people(role);
-    people.retain(|person| reviewers.count_in(person, owner));
+/// The keys with a clock: one outside of its term counts for nobody.
+pub(crate) fn today(ring: &Keyring) -> Keyring {
+    ring.clone().with_clock(Arc::new(SystemClock::new()))
+}
+
+/// The people who can answer what these reviewers are asked in a run of this owner.
+pub(crate) fn able(
+    keys: &dyn ReviewerKeys,
+    reviewers: &Reviewers,
+    owner: &str,
+) -> BTreeSet<String> {
+    let mut people = keys.people(&reviewers.role);
+    people.retain(|person| reviewers.counts(person, owner));
     people
+}
+
+/// The people who can answer, where they are too few.
+fn too_few(
+    keys: &dyn ReviewerKeys,
+    reviewers: &Reviewers,
+    owner: &str,
+) -> Option<BTreeSet<String>> {
+    let able = able(keys, reviewers, owner);
+    (!reviewers.are_met(able.iter().map(String::as_str), owner)).then_some(able)
 }
 
 /// People as they are said in a sentence.
@@ -36,24 +53,33 @@ pub(crate) fn named<'p>(people: impl IntoIterator<Item = &'p str>) -> String {
 }
 
 /// The first rule of the operator's that the reviewers cannot meet in a run of this owner: its calls would be denied
-/// without a question, or wait for people who are not there.
+/// without a question.
 pub(crate) fn shortage(config: &Config, ring: &Keyring, owner: &str) -> Option<Failure> {
+    let keys = today(ring);
     config.asks.iter().find_map(|(role, count)| {
-        let able = able(ring, role, *count, owner);
-        let enough = usize::try_from(*count).is_ok_and(|count| able.len() >= count);
-        (!enough).then(|| too_few(config, role, *count, owner, &able))
+        let asked = Reviewers { role: role.clone(), count: *count };
+        too_few(&keys, &asked, owner).map(|able| unmet(config, &asked, owner, &able))
     })
 }
 
-fn too_few(
-    config: &Config,
-    role: &str,
-    count: u32,
-    owner: &str,
-    able: &BTreeSet<String>,
-) -> Failure {
+/// The rules that the operator did not write and that nobody can meet in a run of this owner, a sentence each. Their
+/// own are refused where they cannot be met.
+pub(crate) fn denials(config: &Config, keys: &dyn ReviewerKeys, owner: &str) -> Vec<String> {
+    let unwritten = config.classes.roles().into_iter();
+    let unwritten = unwritten.filter(|(role, _)| !config.asks.contains_key(*role));
+    let denied = unwritten.filter_map(|(role, count)| {
+        let able = too_few(keys, &Reviewers { role: role.to_owned(), count }, owner)?.len();
+        Some(format!(
+            "{count} of the role `{role}` are asked and {able} can answer: such calls are denied"
+        ))
+    });
+    denied.collect()
+}
+
+fn unmet(config: &Config, asked: &Reviewers, owner: &str, able: &BTreeSet<String>) -> Failure {
+    let Reviewers { role, count } = asked;
     let who = named(able.iter().map(String::as_str));
-    let sentence = if count < 2 {
+    let sentence = if *count < 2 {
         format!("the rules ask somebody of the role `{role}`, and nobody can answer")
     } else {
         format!(
@@ -72,6 +98,8 @@ fn too_few(
 #[cfg(test)]
 mod tests {
     use portcullis_audit::keys::{KeyEntry, SigningKey};
+    use portcullis_domain::tool::EffectClass;
+    use portcullis_policy::{ClassTable, Outcome};
     use portcullis_testkit::ports::SeededEntropy;
 
     use super::*;
@@ -98,16 +126,30 @@ mod tests {
             ("dan", "operator", true),
         ];
         let ring = ring(&keys);
-        assert_eq!(
-            able(&ring, "operator", 1, "ann").into_iter().collect::<Vec<_>>(),
-            ["ann", "bob"]
-        );
-        assert_eq!(able(&ring, "operator", 2, "ann").into_iter().collect::<Vec<_>>(), ["bob"]);
+        let asked = |count| Reviewers { role: "operator".to_owned(), count };
+        assert!(able(&ring, &asked(1), "ann").iter().eq(["ann", "bob"]));
+        assert!(able(&ring, &asked(2), "ann").iter().eq(["bob"]));
         let short = |count, owner| shortage(&asking(count), &ring, owner).is_some();
         assert!(!short(1, "ann") && !short(2, "carol"));
         assert!(short(2, "ann") && short(3, "carol"));
         assert!(shortage(&asking(1), &Keyring::default(), "ann").is_some());
         assert!(shortage(&Config::default(), &Keyring::default(), "ann").is_none());
+    }
+
+    #[test]
+    fn a_rule_that_nobody_wrote_counts_people_as_the_gate_does() {
+        let ring = ring(&[("ann", "operator", false), ("bob", "operator", false)]);
+        let two = Outcome::ask("operator", 2).unwrap();
+        let classes = ClassTable::default().with(EffectClass::RemoteMutation, two);
+        let config = Config { classes, ..Config::default() };
+        let told = denials(&config, &ring, "ann");
+        let says = "2 of the role `operator` are asked and 1 can answer: such calls are denied";
+        assert_eq!(told, [says]);
+        assert_eq!(denials(&config, &ring, "carol"), Vec::<String>::new());
+        // The operator's own rule is refused instead, before a run begins.
+        let written = Config { asks: asking(2).asks, ..config };
+        assert_eq!(denials(&written, &ring, "ann"), Vec::<String>::new());
+        assert_eq!(denials(&Config::default(), &Keyring::default(), "ann").len(), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::assemble::{self, Gatehouse};
 use crate::config::Config;
 use crate::failure::{Code, Failure};
 use crate::heads::Heads;
+use crate::people;
 use crate::progress::Progress;
 
 /// Flags about the agent and what it governs.
@@ -124,6 +125,19 @@ pub(crate) fn open(
         }
     }
     Ok(Ready { gatehouse, heads, progress })
+}
+
+/// Says which calls nobody could allow in a run of this owner, by the rules that the operator did not write.
+pub(crate) fn tell_denials(
+    config: &Config,
+    gatehouse: &Gatehouse,
+    owner: &str,
+    progress: Option<&Progress>,
+) {
+    let Some(progress) = progress else { return };
+    for denial in people::denials(config, gatehouse.parts.keys.as_ref(), owner) {
+        progress.say(&format!("note: {denial}"));
+    }
 }
 
 /// Refuses what would make a record untrue: another agent than the one that the run was begun with, one without

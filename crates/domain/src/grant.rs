@@ -164,7 +164,7 @@ pub fn signer(
     if !reviewer.roles.contains(&question.reviewers.role) {
         return Err(ApprovalFault::Role);
     }
-    if !question.reviewers.count_in(&reviewer.person, owner) {
+    if !question.reviewers.counts(&reviewer.person, owner) {
         return Err(ApprovalFault::People);
     }
     Ok(reviewer)

@@ -22,14 +22,14 @@ impl Reviewers {
     /// Whether this person's answer counts in a run of `owner`. Four eyes: where more than one person is needed, the
     /// one who asked is none of them.
     #[must_use]
-    pub fn count_in(&self, person: &str, owner: &str) -> bool {
+    pub fn counts(&self, person: &str, owner: &str) -> bool {
         self.count < 2 || person != owner
     }
 
     /// Whether as many of these people as are needed can answer in a run of `owner`.
     #[must_use]
     pub fn are_met<'a>(&self, people: impl IntoIterator<Item = &'a str>, owner: &str) -> bool {
-        let able = people.into_iter().filter(|person| self.count_in(person, owner)).count();
+        let able = people.into_iter().filter(|person| self.counts(person, owner)).count();
         self.count > 0 && usize::try_from(self.count).is_ok_and(|needed| able >= needed)
     }
 }

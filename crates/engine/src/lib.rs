@@ -5,7 +5,8 @@
 //! agent. What people do beside a run stands in [`operator`].
 //!
 //! Per step there are two synced appends and one that is only written: the raw proposal; verdict, use of a
-//! grant and intent; outcome and the next step. The effect runs between the last two, in a task of its own.
+//! grant and intent; outcome and the next step. The effect runs between the last two, in a task that the engine
+//! owns or at a place of its bounded pool.
 //!
 //! ```
 //! use portcullis_engine::Tools;

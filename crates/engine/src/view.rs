@@ -1,4 +1,4 @@
-//! The agent's view: copies of what it may see, bounded.
+//! The agent's view: what it may see, bounded. Its tools are shared and do not change, the rest are copies.
 
 use std::sync::Arc;
 

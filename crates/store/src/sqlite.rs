@@ -1,9 +1,12 @@
 //! The SQLite store: its file, its schema, its connections.
 //!
-//! One writer at a time commits all appends that wait together, each in a savepoint of its own: an ordinary thread,
-//! or, where the host allows it, a caller that finds nobody else ([`Committing`]). Reads run on connections and
-//! threads of their own, each in one transaction. Other processes may write to the same file: the head of the journal is read inside
-//! each write transaction, and what this process remembers is used only when nobody else has written.
+//! One writer at a time commits all appends that wait together, each in a savepoint of its own unless it is alone: an
+//! ordinary thread, or, where the host allows it, a caller that finds nobody else ([`Committing`]). Reads run on
+//! connections and threads of their own, each in one transaction.
+//!
+//! Other processes may write to the same file. Each write transaction first reads SQLite's count of commits by others
+//! (`data_version`). When it has changed, the head of the journal and the oldest writer that is admitted are read
+//! anew, and what was remembered of rows is forgotten.
 
 mod cache;
 mod ddl;

@@ -125,6 +125,7 @@ async fn resume(
             progress.say(&format!("note: {}", short.sentence()));
         }
     }
+    start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {

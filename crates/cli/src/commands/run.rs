@@ -104,6 +104,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let ready =
         start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), args.flags.quiet)?;
     start::sweep(&ready).await;
+    start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let progress = ready.progress.as_deref();

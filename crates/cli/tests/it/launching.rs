@@ -429,6 +429,29 @@ fn an_agent_is_given_the_variables_that_were_named_and_a_scratch_folder_that_goe
 }
 
 #[test]
+fn a_database_that_is_taken_away_during_a_run_is_said_to_be_gone_and_nothing_runs() {
+    let home = Home::new();
+    home.run(&["init", "--no-config"]).exits(0);
+    let (db, away) = (home.db().display().to_string(), home.path("away.db").display().to_string());
+    let create = CREATE.replacen('{', r#"{"request":0,"#, 1);
+    let script = format!(
+        "read -r h; echo '{{\"type\":\"hello\",\"version\":1}}'; read -r v\n\
+         mv '{db}' '{away}'; echo '{create}'; read -r e\n"
+    );
+    let agent = format!("exec:/bin/sh {}", home.write("agent/taking.sh", script).display());
+    let files = home.path("files").display().to_string();
+    let run = ["run", "-q", "--unconfined-agent", "--agent", &agent, "--files", &files, "x"];
+    home.run(&run).refuses(1, "E3011", &["moved, removed or replaced", "put it back"]);
+    assert!(!home.path("files/new.txt").exists());
+    assert!(fs::exists(&away).unwrap() && !fs::exists(&db).unwrap(), "none is made in its place");
+    fs::rename(&away, &db).unwrap();
+    let run = home.only_run();
+    let shown = home.run(&["events", &run]).exits(0).out;
+    assert!(shown.contains("run.created") && !shown.contains("step.started"), "{shown}");
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
 fn two_people_decide_where_the_rules_want_two_and_the_owner_is_none_of_them() {
     let home = Home::new();
     for name in ["ann", "bob", "eve"] {

@@ -35,7 +35,8 @@ pub struct SeenStep {
     pub external: bool,
 }
 
-/// What the agent is shown before it proposes: copies, so that nothing it does changes what others see.
+/// What the agent is shown before it proposes: copies, and tools that are shared and do not change, so that nothing it
+/// does changes what others see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The id that the reply has to echo.

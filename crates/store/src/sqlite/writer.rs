@@ -314,7 +314,7 @@ impl Task {
         }
     }
 
-    /// Judges and writes one task, inside its savepoint.
+    /// Judges and writes one task, inside its savepoint unless it is alone.
     fn run(
         self,
         conn: &Connection,

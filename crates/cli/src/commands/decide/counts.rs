@@ -73,8 +73,8 @@ impl Answerer<'_> {
     /// Who can still answer.
     fn others(&self) -> String {
         let question = self.question();
-        let (role, count) = (&question.reviewers.role, question.reviewers.count);
-        let mut able = people::able(self.ring, role, count, &self.asked.run.owner);
+        let (reviewers, role) = (&question.reviewers, &question.reviewers.role);
+        let mut able = people::able(&people::today(self.ring), reviewers, &self.asked.run.owner);
         for approval in &self.asked.approvals {
             able.remove(approval.person.as_str());
         }
