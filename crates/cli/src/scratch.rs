@@ -85,6 +85,9 @@ fn hold(path: &Path) -> rustix::io::Result<File> {
 
 /// Removes what killed commands of this user left behind. What cannot be removed stays.
 fn sweep(temporary: &Path, settled: Duration) {
+    if !names_are_kept(temporary) {
+        return;
+    }
     let Ok(entries) = std::fs::read_dir(temporary) else { return };
     let mut removed = 0;
     for entry in entries.take(MOST_NAMES).flatten() {
@@ -95,6 +98,12 @@ fn sweep(temporary: &Path, settled: Duration) {
             removed += 1;
         }
     }
+}
+
+/// Whether nobody else can give a folder of this user's another name there, one that looks like ours.
+fn names_are_kept(folder: &Path) -> bool {
+    let others_write = |mode: u32| mode & 0o022 != 0 && mode & 0o1000 == 0;
+    opened(folder).and_then(|handle| fstat(&handle)).is_ok_and(|stat| !others_write(stat.st_mode))
 }
 
 /// Removes one folder if it was left behind. It is looked at before it is locked, so that nobody who is making theirs

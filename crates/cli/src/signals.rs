@@ -15,6 +15,8 @@ pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     quit: Signal,
+    /// Never waited for: a write beyond a limit on the size of files then fails like one to a full disk.
+    _file_size: Signal,
     /// Absent where the operator had hangups ignored, as `nohup` does.
     hangup: Option<Signal>,
 }
@@ -31,13 +33,14 @@ impl Signals {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
             quit: catch(SignalKind::quit())?,
+            _file_size: catch(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
             hangup: if is_ignored(hangup) { None } else { Some(catch(hangup)?) },
         })
     }
 
     /// Waits for the next of them.
     pub(crate) async fn next(&mut self) {
-        let Self { interrupt, terminate, quit, hangup } = self;
+        let Self { interrupt, terminate, quit, hangup, .. } = self;
         let hung_up = async {
             match hangup {
                 Some(hangup) => hangup.recv().await,

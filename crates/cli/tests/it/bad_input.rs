@@ -336,6 +336,23 @@ fn a_full_disk_is_one_sentence_and_the_record_stays_whole() {
 }
 
 #[test]
+fn a_limit_on_the_size_of_files_is_one_sentence_and_the_record_stays_whole() {
+    let home = used();
+    let agent = format!("scripted:{}", home.write("agent.jsonl", DONE).display());
+    let shell = format!("ulimit -f 32; exec '{COMMAND}' run -q --agent {agent} one");
+    let command = home.command(&[]);
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", &shell]).env_clear().envs(
+        command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+    );
+    let ended = Ended::of(&limited.output().unwrap());
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.err.starts_with("portcullis: E3"), "{ended:#?}");
+    home.run(&["run", "-q", "--agent", &agent, "two"]).exits(0);
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
 fn a_read_only_folder_is_one_sentence_to_another_user_than_root() {
     if !rustix::process::geteuid().is_root() {
         return portcullis_testkit::skip::skip("becoming another user needs root");
