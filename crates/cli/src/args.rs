@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Say why a step was decided as it was
     Explain(commands::explain::Args),
     /// Check the whole record
+    ///
+    /// Answers are judged with the reviewers of the configuration that is named with -c, and of that one alone. Without
+    /// -c, with those of the usual configuration and of each that the runs of this database were begun with.
     Verify(commands::verify::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),

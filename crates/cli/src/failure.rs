@@ -219,7 +219,10 @@ fn safe(text: &str) -> String {
 
 fn kind(error: &io::Error) -> String {
     // The kind's words are fixed; a message of the system's own may not be.
-    error.kind().to_string()
+    match error.kind() {
+        io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        kind => kind.to_string(),
+    }
 }
 
 impl fmt::Display for Failure {

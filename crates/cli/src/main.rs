@@ -20,6 +20,7 @@ mod exit;
 mod failure;
 mod half_made;
 mod heads;
+mod judges;
 mod launch;
 mod lookup;
 mod output;
