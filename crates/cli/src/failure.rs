@@ -16,6 +16,7 @@ use portcullis_engine::{GateError, RegisterError};
 use portcullis_sandbox::child::SpawnError;
 use portcullis_store::sqlite::error::OpenError;
 use portcullis_tools::FilesError;
+use rustix::io::Errno;
 
 use crate::exit::Exit;
 
@@ -377,6 +378,11 @@ impl From<SpawnError> for Failure {
             }
             SpawnError::Forbidden { .. } => Self::new(Code::AgentStart, sentence)
                 .hint("move the agent's program out of that place"),
+            SpawnError::Exec { errno, .. } if errno == Errno::NOEXEC.raw_os_error() => {
+                Self::new(Code::AgentStart, sentence).hint(
+                    "a script's first line has to name its interpreter, such as `#!/usr/bin/env python3`, and a binary has to be one for this machine",
+                )
+            }
             _ => Self::new(Code::AgentStart, sentence),
         }
     }

@@ -84,6 +84,18 @@ impl Launch {
         }
     }
 
+    /// The configuration that the run was begun with, in words, when it is another one than this.
+    pub(crate) fn elsewhere(&self, config: &Config) -> Option<String> {
+        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        if self.config.as_ref().map(whole) == config.path.as_ref().map(whole) {
+            return None;
+        }
+        Some(match &self.config {
+            Some(path) => format!("the configuration `{}`", path.display()),
+            None => "the usual configuration".to_owned(),
+        })
+    }
+
     fn read(bytes: &[u8]) -> Option<Self> {
         let value = parse(bytes, &Limits::BARE).ok()?;
         let path = |key: &str| match value.get(key)? {
