@@ -75,11 +75,9 @@ pub(crate) enum Command {
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell
-    #[command(hide = true)]
     Completions(commands::shell::Completions),
-    /// Write the manual page
-    #[command(hide = true)]
-    Man,
+    /// Write the manual pages, one for each command
+    Man(commands::shell::Man),
 }
 
 /// What every command is given.

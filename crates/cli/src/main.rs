@@ -106,7 +106,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Verify(args) => commands::verify::run(args, globals).await,
         Command::Key(args) => commands::key::run(args, globals).await,
         Command::Completions(args) => commands::shell::completions(&args),
-        Command::Man => commands::shell::man(),
+        Command::Man(args) => commands::shell::man(&args),
     }
 }
 
