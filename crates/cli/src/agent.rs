@@ -448,6 +448,8 @@ fn own_place(file: &Path, home: Option<&Path>) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tests")]
+
     use super::*;
 
     #[test]

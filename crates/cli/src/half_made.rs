@@ -57,6 +57,8 @@ fn is_begun(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "tests")]
+
     use super::*;
 
     #[test]

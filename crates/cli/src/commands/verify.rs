@@ -129,7 +129,9 @@ fn some_heads(path: &std::path::Path) -> Result<Vec<Head>, Failure> {
     let heads = read_heads(path)?;
     if heads.is_empty() {
         let sentence = format!("`{}` holds no head, or is not there", path.display());
-        return Err(Failure::new(Code::HeadFile, sentence).hint("name a file that `run` kept"));
+        return Err(Failure::new(Code::HeadFile, sentence).hint(
+            "name a file that `run` kept, or begin one with `portcullis verify --write-head FILE`",
+        ));
     }
     Ok(heads)
 }

@@ -41,6 +41,22 @@ fn a_run_that_fails_or_is_refused_exits_1() {
     let ended = home.scripted(&two, &["--max-steps", "1", "--quiet"]).exits(1);
     assert!(ended.out.contains("limit_steps") && ended.err.is_empty(), "{ended:#?}");
     assert!(!home.path("files/new.txt").exists());
+    let fails = r#"{"kind":"tool_call","tool":"files.read","arguments":{"path":"absent"}}"#;
+    let ended = home.scripted(&script(&[fails, fails, fails, DONE]), &[]).exits(1);
+    assert!(ended.out.contains("failed (repeated_tool_failures); `show` tells why"), "{ended:#?}");
+}
+
+#[test]
+fn a_user_whom_the_environment_does_not_name_has_the_name_of_their_id() {
+    let home = Home::new();
+    let ended = home.command(&["init", "--json", "--no-config"]).env_remove("USER").output();
+    let made = Ended::of(&ended.unwrap()).json(0);
+    let key = text(made.pointer("/places/2").unwrap(), "path");
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find(|line| line.split(':').nth(2) == Some(&uid));
+    let name = named.map_or("operator", |line| line.split(':').next().unwrap());
+    assert!(key.ends_with(&format!("/keys/{name}.key")), "{key}");
 }
 
 #[test]

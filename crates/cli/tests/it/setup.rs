@@ -57,6 +57,8 @@ fn the_demo_answers_itself_and_ends_with_an_intact_record() {
         "The month costs 1290.\n"
     );
     assert!(base.join("files/budget.txt").exists(), "the delete was denied");
+    let delete = ended.out.lines().last().unwrap();
+    assert!(delete.ends_with(&format!("rm -r {}", base.display())), "{delete}");
     assert_eq!(mode(&base), 0o700);
     assert!(
         !home.path("state").exists() && !home.path("config").exists(),

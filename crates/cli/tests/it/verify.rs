@@ -241,6 +241,7 @@ fn a_kept_head_finds_an_old_copy() {
     let nowhere = scene.home.path().join("heads");
     let sentence = scene.run(&["verify", "--head", nowhere.to_str().unwrap()]).refused(1);
     assert!(sentence.contains("holds no head"), "{sentence}");
+    assert!(sentence.contains("verify --write-head"), "{sentence}");
 }
 
 #[test]
