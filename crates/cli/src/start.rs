@@ -121,16 +121,6 @@ pub(crate) fn open(
     Ok(Ready { gatehouse, heads, progress })
 }
 
-/// Says that a configuration in the current folder is not used, where a run begins without it.
-pub(crate) fn tell_unnamed(config: &Config, globals: &Globals, progress: Option<&Progress>) {
-    let whole = |path: &Path| path.canonicalize().ok();
-    let (Some(progress), Some(here)) = (progress, whole(Path::new(HERE))) else { return };
-    if globals.config_path.is_none() && config.path.as_deref().and_then(whole) != Some(here) {
-        progress
-            .say("note: ./portcullis.toml is not used, since it is not named: -c portcullis.toml");
-    }
-}
-
 /// Refuses what would make a record untrue: another agent than the one that the run was begun with, one without
 /// confinement in a run that says it has one, and one that is given more than it was when the run began.
 pub(crate) fn fits_the_record(
@@ -194,6 +184,16 @@ pub(crate) async fn sweep(ready: &Ready) {
         Err(error) => {
             progress.say(&format!("note: not every overdue question was closed: {error}"))
         }
+    }
+}
+
+/// Says that a configuration in the current folder is not used, where a run begins without it.
+pub(crate) fn tell_unnamed(config: &Config, globals: &Globals, progress: Option<&Progress>) {
+    let whole = |path: &Path| path.canonicalize().ok();
+    let (Some(progress), Some(here)) = (progress, whole(Path::new(HERE))) else { return };
+    if globals.config_path.is_none() && config.path.as_deref().and_then(whole) != Some(here) {
+        progress
+            .say("note: ./portcullis.toml is not used, since it is not named: -c portcullis.toml");
     }
 }
 
