@@ -49,8 +49,10 @@ const MAX_SPECS: usize = 1 << 20;
 /// What a verification is given beside the store.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// The configured public keys. Without them signatures are counted as unchecked.
-    pub keys: Option<&'a dyn ReviewerKeys>,
+    /// The configured public keys; several sets where several configurations served the store. An answer counts that
+    /// counts by one of them. A grant was leave when it was by one of them alone: people of two sets do not add up.
+    /// Without any, signatures are counted as unchecked.
+    pub keys: &'a [&'a dyn ReviewerKeys],
     /// Heads that were kept elsewhere; the store has to contain each.
     pub heads: &'a [Head],
     /// The key that signed them. Without it their signatures are not checked.

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use portcullis_agents::{Deadlines, Exec, Scripted};
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, View};
-use portcullis_sandbox::child::{self, AgentSpec, Confinement, DEFAULT_PATH, Network};
+use portcullis_sandbox::child::{self, AgentSpec, Confinement, DEFAULT_PATH, Network, SpawnError};
 use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
@@ -243,10 +243,12 @@ pub(crate) fn prepare(choice: &AgentChoice, around: Surroundings) -> Result<Prep
                 return Err(Failure::new(Code::AgentStart, sentence)
                     .hint("check the path; it starts where the agent was named"));
             }
+            runnable(program, &choice.base)?;
             let scratch = Scratch::make()?;
             let spec = spec(choice, program, args, around, &scratch);
             // Not by its name: the file may have been replaced since this process was started.
-            let prepared = child::prepare(&spec, Path::new("/proc/self/exe"))?;
+            let prepared = child::prepare(&spec, Path::new("/proc/self/exe"))
+                .map_err(|error| not_found(error, program, &choice.base))?;
             Ok(Prepared::Program(Box::new(prepared), scratch))
         }
     }
@@ -407,6 +409,33 @@ fn absent_script(program: &str, args: &[String], base: &Path) -> Option<PathBuf>
     let doubtful = args.iter().take(index).any(|arg| arg.starts_with('-'));
     let there = if doubtful { words().any(|arg| base.join(arg).exists()) } else { script.exists() };
     (!there).then_some(script)
+}
+
+/// Refuses a program that was named by its path and is there, and that nobody could run.
+fn runnable(program: &str, base: &Path) -> Result<(), Failure> {
+    let path = base.join(program);
+    let Ok(meta) = path.metadata() else { return Ok(()) };
+    if !program.contains('/') || !meta.is_file() || meta.mode() & 0o111 != 0 {
+        return Ok(());
+    }
+    let sentence = format!("the program `{}` is not executable", path.display());
+    let (program, path) = (words::quote(program), words::quote(&path.to_string_lossy()));
+    Err(Failure::new(Code::AgentStart, sentence).hint(format!(
+        "run `chmod +x {path}`, or name its interpreter, such as exec:\"python3 {program}\""
+    )))
+}
+
+/// What was not found where programs are looked for may lie where the agent was named.
+fn not_found(error: SpawnError, program: &str, base: &Path) -> Failure {
+    let here = matches!(error, SpawnError::ProgramNotFound { .. })
+        && !program.contains('/')
+        && base.join(program).is_file();
+    let failure = Failure::from(error);
+    if here {
+        return failure
+            .hint(format!("a program of this folder is named by its path: `./{program}`"));
+    }
+    failure
 }
 
 /// The folder of a script, which may bring other files; of a place that people keep everything in, the file alone.

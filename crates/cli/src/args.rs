@@ -1,6 +1,8 @@
 //! The command line: what is common to all commands, and the list of them.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -68,15 +70,16 @@ pub(crate) enum Command {
     /// Say why a step was decided as it was
     Explain(commands::explain::Args),
     /// Check the whole record
+    ///
+    /// Answers are judged with the reviewers of the configuration that is named with -c, and of that one alone. Without
+    /// -c, with those of the usual configuration and of each that the runs of this database were begun with.
     Verify(commands::verify::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell
-    #[command(hide = true)]
     Completions(commands::shell::Completions),
-    /// Write the manual page
-    #[command(hide = true)]
-    Man,
+    /// Write the manual pages, one for each command
+    Man(commands::shell::Man),
 }
 
 /// What every command is given.
@@ -92,7 +95,8 @@ pub(crate) struct Globals {
     pub(crate) place: Place,
     /// The reviewer's key that the operator named.
     pub(crate) key: Option<String>,
-    /// The user's name as a label: a usable key name, `operator` when the system gives none.
+    /// The user's name as a label: a usable key name, from the environment, else the system's for this user's id;
+    /// `operator` when there is none.
     pub(crate) user: String,
     /// Text without colour, whatever the terminal can do.
     pub(crate) plain: bool,
@@ -115,14 +119,13 @@ impl Cli {
             state_home: path("XDG_STATE_HOME"),
             config_home: path("XDG_CONFIG_HOME"),
         })?;
-        let user = variable("USER").and_then(|name| name.into_string().ok());
         Ok(Globals {
             db: self.db.clone().unwrap_or_else(|| place.database()),
             json: self.json,
             config_path: self.config.clone(),
             place,
             key: self.key.clone(),
-            user: user.filter(|name| is_key_name(name)).unwrap_or_else(|| "operator".to_owned()),
+            user: user_name(),
             plain: variable("NO_COLOR").is_some()
                 || variable("TERM").is_some_and(|term| term == "dumb"),
             search_path: variable("PATH"),
@@ -130,8 +133,48 @@ impl Cli {
     }
 }
 
+/// The most bytes of the list of users that are looked through.
+const MAX_USERS: u64 = 1 << 20;
+
+fn user_name() -> String {
+    let named = variable("USER").and_then(|name| name.into_string().ok());
+    let named = named.filter(|name| is_key_name(name)).or_else(|| {
+        let mut users = String::new();
+        let file = File::open("/etc/passwd").ok()?;
+        file.take(MAX_USERS).read_to_string(&mut users).ok()?;
+        name_of(rustix::process::getuid().as_raw(), &users)
+    });
+    named.unwrap_or_else(|| "operator".to_owned())
+}
+
+/// The name of a user in a list of them, one a line: `NAME:…:ID:…`.
+fn name_of(id: u32, users: &str) -> Option<String> {
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then_some(name)
+    });
+    name.filter(|name| is_key_name(name)).map(str::to_owned)
+}
+
 /// True for a name that a key's files can have.
 pub(crate) fn is_key_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     (1..=60).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_named_by_their_id() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\nodd\n\
+                     a b:x:1001:1001::/:/bin/sh\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
+        for (id, users) in [(1001, users), (7, users), (0, "")] {
+            assert_eq!(name_of(id, users), None, "{id}");
+        }
+    }
 }

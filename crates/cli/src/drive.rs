@@ -6,7 +6,7 @@ use portcullis_canon::sanitize;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::Store;
 use portcullis_domain::question::{Question, QuestionKind};
-use portcullis_domain::run::RunStatus;
+use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_engine::{Driven, Driving, HeldRun};
 
@@ -141,7 +141,15 @@ impl Rest {
         match self.driven {
             Driven::Waiting(question) => format!("waiting: a person has to answer {question}"),
             Driven::Stopped => "stopped: it can be taken up again".to_owned(),
-            Driven::Ended(reason) => format!("{} ({})", reason.status().as_str(), reason.as_str()),
+            Driven::Ended(reason) => {
+                let status = format!("{} ({})", reason.status().as_str(), reason.as_str());
+                match reason {
+                    EndReason::RepeatedFailures | EndReason::LimitDenials => {
+                        format!("{status}; `show` tells why each call came to nothing")
+                    }
+                    _ => status,
+                }
+            }
         }
     }
 

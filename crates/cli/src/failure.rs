@@ -16,6 +16,7 @@ use portcullis_engine::{GateError, RegisterError};
 use portcullis_sandbox::child::SpawnError;
 use portcullis_store::sqlite::error::OpenError;
 use portcullis_tools::FilesError;
+use rustix::io::Errno;
 
 use crate::exit::Exit;
 
@@ -221,7 +222,10 @@ fn safe(text: &str) -> String {
 
 fn kind(error: &io::Error) -> String {
     // The kind's words are fixed; a message of the system's own may not be.
-    error.kind().to_string()
+    match error.kind() {
+        io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        kind => kind.to_string(),
+    }
 }
 
 impl fmt::Display for Failure {
@@ -375,6 +379,11 @@ impl From<SpawnError> for Failure {
             }
             SpawnError::Forbidden { .. } => Self::new(Code::AgentStart, sentence)
                 .hint("move the agent's program out of that place"),
+            SpawnError::Exec { errno, .. } if errno == Errno::NOEXEC.raw_os_error() => {
+                Self::new(Code::AgentStart, sentence).hint(
+                    "a script's first line has to name its interpreter, such as `#!/usr/bin/env python3`, and a binary has to be one for this machine",
+                )
+            }
             _ => Self::new(Code::AgentStart, sentence),
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! Soft state beside the database: who loses it names agent, folder and configuration again.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -83,6 +84,18 @@ impl Launch {
         }
     }
 
+    /// The configuration that the run was begun with, in words, when it is another one than this.
+    pub(crate) fn elsewhere(&self, config: &Config) -> Option<String> {
+        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        if self.config.as_ref().map(whole) == config.path.as_ref().map(whole) {
+            return None;
+        }
+        Some(match &self.config {
+            Some(path) => format!("the configuration `{}`", path.display()),
+            None => "the usual configuration".to_owned(),
+        })
+    }
+
     fn read(bytes: &[u8]) -> Option<Self> {
         let value = parse(bytes, &Limits::BARE).ok()?;
         let path = |key: &str| match value.get(key)? {
@@ -106,6 +119,23 @@ pub(crate) fn configuration(globals: &Globals, launch: Option<&Launch>) -> Resul
     }
 }
 
-fn file(folder: &Path, run: RunId) -> PathBuf {
+/// Where it is remembered how a run was started.
+pub(crate) fn file(folder: &Path, run: RunId) -> PathBuf {
     folder.join(format!("{run}.json"))
+}
+
+/// The runs of which something is remembered, in order.
+pub(crate) fn runs(folder: &Path) -> Result<BTreeSet<RunId>, Failure> {
+    let fault = |error: std::io::Error| Failure::io("list", folder, &error);
+    let mut runs = BTreeSet::new();
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(runs),
+        entries => entries.map_err(fault)?,
+    };
+    for entry in entries {
+        let name = entry.map_err(fault)?.file_name();
+        let run = name.to_str().and_then(|name| name.strip_suffix(".json"));
+        runs.extend(run.and_then(|run| run.parse::<RunId>().ok()));
+    }
+    Ok(runs)
 }

@@ -20,6 +20,7 @@ mod exit;
 mod failure;
 mod half_made;
 mod heads;
+mod judges;
 mod launch;
 mod lookup;
 mod output;
@@ -84,6 +85,10 @@ fn begin(cli: Cli) -> Result<Exit, Failure> {
 }
 
 async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
+    // One that is named has to be usable, whether or not the command goes by it; `init` says itself what is wrong.
+    if let (Some(named), false) = (&globals.config_path, matches!(command, Command::Init(_))) {
+        config::read(named)?;
+    }
     match command {
         Command::Demo(args) => commands::demo::run(args, globals).await,
         Command::Init(args) => commands::init::run(args, globals).await,
@@ -101,7 +106,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Verify(args) => commands::verify::run(args, globals).await,
         Command::Key(args) => commands::key::run(args, globals).await,
         Command::Completions(args) => commands::shell::completions(&args),
-        Command::Man => commands::shell::man(),
+        Command::Man(args) => commands::shell::man(&args),
     }
 }
 
@@ -121,6 +126,14 @@ pub(crate) fn report(failure: &Failure, json: bool) {
     } else {
         let _ = writeln!(out, "portcullis: {failure}");
     }
+}
+
+/// Tells a program what is no error, on standard error.
+pub(crate) fn warn_json(note: &str) {
+    let mut object = portcullis_canon::Object::new();
+    object.insert("note", portcullis_canon::sanitize::line(note).as_ref());
+    let line = portcullis_canon::Value::Object(object).to_canonical_string();
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Writes one value to standard output, as one line of JSON.

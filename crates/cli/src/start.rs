@@ -118,11 +118,6 @@ pub(crate) fn open(
         if files.is_none() {
             progress.say("note: no folder is named (--files), so the agent has no tools");
         }
-        if globals.config_path.is_none() && Path::new(HERE).exists() {
-            progress.say(
-                "note: ./portcullis.toml is not used, since it is not named: -c portcullis.toml",
-            );
-        }
     }
     Ok(Ready { gatehouse, heads, progress })
 }
@@ -206,13 +201,34 @@ pub(crate) async fn sweep(ready: &Ready) {
     }
 }
 
+/// Says that a configuration in the current folder is not used, where a run begins without it.
+pub(crate) fn tell_unnamed(config: &Config, globals: &Globals, progress: Option<&Progress>) {
+    let whole = |path: &Path| path.canonicalize().ok();
+    let (Some(progress), Some(here)) = (progress, whole(Path::new(HERE))) else { return };
+    if globals.config_path.is_none() && config.path.as_deref().and_then(whole) != Some(here) {
+        progress
+            .say("note: ./portcullis.toml is not used, since it is not named: -c portcullis.toml");
+    }
+}
+
 /// Names the variables that the agent is to be given and that are not set.
 pub(crate) fn tell_unset(agent: &AgentChoice, progress: Option<&Progress>) {
     let Some(progress) = progress else { return };
-    for name in agent.env.iter().filter(|name| args::variable(name).is_none()) {
-        progress
-            .say(&format!("note: the variable {name} is not set, so the agent does not get it"));
+    for note in unset(agent) {
+        progress.say(&format!("note: {note}"));
     }
+}
+
+/// The same to a program, which is told no progress: an object a line, on standard error.
+pub(crate) fn warn_of_unset(agent: &AgentChoice, globals: &Globals, flags: &Flags) {
+    if globals.json && !flags.quiet {
+        unset(agent).for_each(|note| crate::warn_json(&note));
+    }
+}
+
+fn unset(agent: &AgentChoice) -> impl Iterator<Item = String> {
+    let names = agent.env.iter().filter(|name| args::variable(name).is_none());
+    names.map(|name| format!("the variable {name} is not set, so the agent does not get it"))
 }
 
 /// Says what is enforced on the agent, where that is less than everything.

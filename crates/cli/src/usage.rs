@@ -96,6 +96,11 @@ fn advice(error: &clap::Error) -> Option<String> {
             return Some(format!("perhaps {} is meant", echo(meant)));
         }
     }
+    if names_a_run_or_question(error) {
+        return Some(
+            "`portcullis runs` and `portcullis inbox` list what can be named here".to_owned(),
+        );
+    }
     if error.kind() == ErrorKind::ArgumentConflict {
         // That usage shows what was typed, conflict and all.
         return None;
@@ -104,6 +109,13 @@ fn advice(error: &clap::Error) -> Option<String> {
     let usage = usage.to_string();
     let words: Vec<&str> = usage.split_whitespace().skip_while(|word| *word == "Usage:").collect();
     Some(format!("it is used so: `{}`", words.join(" ")))
+}
+
+/// True of a value that was to be an id.
+fn names_a_run_or_question(error: &clap::Error) -> bool {
+    let argument = error.get(ContextKind::InvalidArg);
+    error.kind() == ErrorKind::ValueValidation
+        && matches!(argument, Some(ContextValue::String(name)) if name.contains("RUN"))
 }
 
 /// A word of the command line, or several, each in quotes, safe and short.
@@ -150,7 +162,14 @@ mod tests {
         check(&["run"], &["what is needed is missing: `<GOAL>`", "portcullis run"]);
         check(&["resume", "--all", "run_0123456789"], &["`--all` does not go with `[RUN]`"]);
         check(&["runs", "--json", "--json"], &["`--json` can be given once"]);
-        check(&["show", "run_x"], &["`<RUN>` cannot be `run_x`: expected `run_`"]);
+        check(
+            &["show", "run_x"],
+            &["`<RUN>` cannot be `run_x`: expected `run_`", "`portcullis runs` and"],
+        );
+        for args in [&["approve", "42"], &["resume", "run_1"]] {
+            check(args, &["`portcullis runs` and `portcullis inbox` list"]);
+        }
+        check(&["answer", "q_01234567"], &["missing: `<happened|did-not-happen|run-again>`"]);
         check(&["runs", "--limit"], &["`--limit <N>` needs a value"]);
         check(
             &["runs", "--limit", "501"],

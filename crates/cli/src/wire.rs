@@ -450,10 +450,24 @@ impl FactJson {
 #[derive(Debug, Serialize)]
 pub(crate) struct VerifyJson<'a> {
     pub(crate) report: &'a portcullis_audit::Report,
+    /// Whose keys the answers were judged with.
+    pub(crate) reviewers: Vec<JudgesJson>,
+    /// What may be behind breaks of this kind.
+    pub(crate) hint: Option<String>,
     /// Each break as a sentence, in the order of the report's.
     pub(crate) sentences: Vec<String>,
     /// Where each journal ends.
     pub(crate) heads: Vec<HeadJson>,
+}
+
+/// A place where reviewers are named.
+#[derive(Debug, Serialize)]
+pub(crate) struct JudgesJson {
+    pub(crate) from: String,
+    /// How many keys it names, unless it is not used.
+    pub(crate) keys: Option<usize>,
+    /// Why it is not used.
+    pub(crate) why: Option<String>,
 }
 
 /// Where a journal ends, as `verify --head SEQ:HASH` takes it.

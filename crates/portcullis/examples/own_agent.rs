@@ -211,7 +211,7 @@ pub(crate) async fn story() -> Result<Told, Box<dyn Error>> {
     }
 
     let keys: &dyn portcullis::domain::ports::ReviewerKeys = parts.keys.as_ref();
-    let options = Options { keys: Some(keys), ..Options::default() };
+    let options = Options { keys: &[keys], ..Options::default() };
     let report = verify(store.begin()?.as_mut(), options)?;
     let ended = match rest {
         Rest::Ended(reason) => Some(reason),

@@ -5,8 +5,8 @@ use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{Event, QuestionAnswered, QuestionAsked};
 use portcullis_domain::fold::RunState;
-use portcullis_domain::grant::Grant;
-use portcullis_domain::ports::{KeyRefusal, StoreError};
+use portcullis_domain::grant::{ApprovalFault, Grant};
+use portcullis_domain::ports::{KeyRefusal, ReviewerKeys, StoreError};
 use portcullis_domain::question::{Card, call_digest};
 
 use super::report::{Break, Place};
@@ -69,20 +69,17 @@ impl Walk<'_> {
         let question = answered.question;
         let role = state.question.as_ref().map(|question| &question.reviewers.role);
         let signatures = &mut self.report.signatures;
-        let Some(keys) = self.options.keys else {
-            signatures.unchecked += 1;
-            return Ok(());
-        };
-        match keys.verify(&answered.statement, &answered.signature) {
-            Ok(reviewer) if reviewer.person == answered.person => {
+        match self.options.keys.iter().map(|keys| signed(*keys, answered, role)).max() {
+            None => signatures.unchecked += 1,
+            Some(Signed::ByUnknown) => signatures.unknown_key += 1,
+            Some(Signed::ByAnother) => self.broken(Break::PersonMismatch { at, question })?,
+            Some(Signed::OutOfUse) => signatures.not_valid += 1,
+            Some(Signed::OtherRole) => {
                 signatures.checked += 1;
-                let other = !reviewer.roles.iter().any(|has| Some(has) == role);
-                signatures.other_role += u64::from(other);
+                signatures.other_role += 1;
             }
-            Ok(_) => self.broken(Break::PersonMismatch { at, question })?,
-            Err(KeyRefusal::UnknownKey) => signatures.unknown_key += 1,
-            Err(KeyRefusal::NotValid) => signatures.not_valid += 1,
-            Err(KeyRefusal::BadSignature) => self.broken(Break::BadSignature { at, question })?,
+            Some(Signed::WithRole) => signatures.checked += 1,
+            Some(Signed::Falsely) => self.broken(Break::BadSignature { at, question })?,
         }
         Ok(())
     }
@@ -94,10 +91,10 @@ impl Walk<'_> {
         event: &Event,
         at: Place,
     ) -> Result<(), Stop> {
-        let Some(keys) = self.options.keys else {
+        if self.options.keys.is_empty() {
             self.report.grants.unchecked += 1;
             return Ok(());
-        };
+        }
         // The fold admits a use only of the latest question.
         let Some(question) = &state.question else { return Ok(()) };
         let (card, salt) = (self.whole(question.card)?, self.whole(state.run.salt)?);
@@ -110,21 +107,55 @@ impl Walk<'_> {
             instance: event.link.instance,
         };
         let used_at = event.link.at;
-        let amounts = if card.is_some() && salt.is_some() {
-            grant.amounts(used_at, keys)
-        } else {
+        let whole = card.is_some() && salt.is_some();
+        let judged = self.options.keys.iter().map(|keys| match whole {
+            true => grant.amounts(used_at, *keys),
             // Counted where the question is; what was signed does not need them.
-            grant.check_people(used_at, keys)
-        };
-        match amounts {
-            Ok(()) => {
+            false => grant.check_people(used_at, *keys),
+        });
+        match judged.reduce(more_telling) {
+            None | Some(Ok(())) => {
                 self.report.grants.checked += 1;
                 Ok(())
             }
-            Err(fault) => {
+            Some(Err(fault)) => {
                 let (question, why) = (question.id, fault.to_string());
                 self.broken(Break::NoLeave { at, question, why })
             }
         }
+    }
+}
+
+/// How an answer is signed by one set of keys. Of several sets the last in this order counts: a signature that does
+/// not fit its key fits it in no other set either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Signed {
+    ByUnknown,
+    ByAnother,
+    OutOfUse,
+    OtherRole,
+    WithRole,
+    Falsely,
+}
+
+fn signed(keys: &dyn ReviewerKeys, answered: &QuestionAnswered, role: Option<&String>) -> Signed {
+    match keys.verify(&answered.statement, &answered.signature) {
+        Ok(reviewer) if reviewer.person != answered.person => Signed::ByAnother,
+        Ok(reviewer) if reviewer.roles.iter().any(|has| Some(has) == role) => Signed::WithRole,
+        Ok(_) => Signed::OtherRole,
+        Err(KeyRefusal::UnknownKey) => Signed::ByUnknown,
+        Err(KeyRefusal::NotValid) => Signed::OutOfUse,
+        Err(KeyRefusal::BadSignature) => Signed::Falsely,
+    }
+}
+
+/// Leave by one set of keys is leave; else a set that knows the signers says more of why it is none.
+fn more_telling(
+    one: Result<(), ApprovalFault>,
+    other: Result<(), ApprovalFault>,
+) -> Result<(), ApprovalFault> {
+    match (one, other) {
+        (Ok(()), _) | (_, Ok(())) => Ok(()),
+        (Err(ApprovalFault::Key(KeyRefusal::UnknownKey)), fault) | (fault, Err(_)) => fault,
     }
 }

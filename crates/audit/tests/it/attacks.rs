@@ -41,13 +41,13 @@ impl World {
     }
 
     fn with_keys(&self) -> Report {
-        self.store.verify(Options { keys: Some(&self.ring), ..Options::default() })
+        self.store.verify(Options { keys: &[&self.ring], ..Options::default() })
     }
 
     fn with_head(&self, head: &Head) -> Report {
         let public = self.host.public();
         let heads = std::slice::from_ref(head);
-        let options = Options { keys: Some(&self.ring), heads, head_key: Some(&public) };
+        let options = Options { keys: &[&self.ring], heads, head_key: Some(&public) };
         self.store.verify(options)
     }
 

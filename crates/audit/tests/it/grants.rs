@@ -13,7 +13,7 @@ use portcullis_domain::event::{
 use portcullis_domain::grant::ApprovalFault;
 use portcullis_domain::id::{InstanceId, RunId, StepId};
 use portcullis_domain::lease::{Epoch, Holder, ProcessIdentity};
-use portcullis_domain::ports::{KeyRefusal, Store as _, StoredEvent};
+use portcullis_domain::ports::{KeyRefusal, ReviewerKeys, Store as _, StoredEvent};
 use portcullis_domain::question::{QuestionStatus, Terms};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::{Scope, Tenant};
@@ -41,7 +41,7 @@ impl World {
     }
 
     fn verify(&self, ring: &Keyring) -> Report {
-        self.store.verify(Options { keys: Some(ring), ..Options::default() })
+        self.store.verify(Options { keys: &[ring], ..Options::default() })
     }
 
     /// The report by the keys as they are, on a record whose events are as `edit` leaves them.
@@ -94,6 +94,36 @@ fn a_grant_that_was_leave_is_counted() {
     let report = world.store.verify(Options::default());
     assert!(report.intact);
     assert_eq!((report.grants.checked, report.grants.unchecked), (0, 1));
+}
+
+#[test]
+fn a_grant_is_leave_by_one_set_of_keys_alone() {
+    let world = World::new();
+    let ring = |entries: &[&KeyEntry]| Keyring::new(entries.iter().copied().cloned()).unwrap();
+    let verify = |sets: &[&dyn ReviewerKeys]| {
+        world.store.verify(Options { keys: sets, ..Options::default() })
+    };
+    let (ann, bob) = (world.ann(), world.bob());
+    let whole = ring(&[&ann, &bob]);
+    // Another configuration may know nobody of them, or the same key by another name and role.
+    let strangers = Keyring::default();
+    let renamed = KeyEntry::new(world.scene.ann.public(), "anna", ["auditor"]);
+    let renamed = ring(&[&renamed, &bob]);
+    for sets in [[&strangers, &whole], [&whole, &strangers], [&renamed, &whole]] {
+        let report = verify(&sets.map(|set| set as &dyn ReviewerKeys));
+        assert_eq!((report.breaks.as_slice(), report.grants.checked), ([].as_slice(), 1));
+        assert_eq!((report.signatures.checked, report.signatures.other_role), (4, 0));
+        assert_eq!(report.signatures.unknown_key, 0);
+    }
+    // Two sets of one each are not two people, though each answer by itself is known.
+    let report = verify(&[&ring(&[&ann]), &ring(&[&bob])]);
+    assert_eq!(no_leave(&report), [said(KeyRefusal::UnknownKey)]);
+    assert_eq!((report.signatures.checked, report.grants.checked), (4, 0));
+    // What is known to be wrong is said rather than that somebody is not known.
+    let revoked = KeyEntry { revoked: true, ..bob };
+    let report = verify(&[&strangers, &ring(&[&ann, &revoked])]);
+    assert_eq!(no_leave(&report), [said(KeyRefusal::NotValid)]);
+    assert_eq!((report.signatures.not_valid, report.signatures.checked), (2, 2));
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn an_untouched_record_is_intact_and_counted() {
     let mut scene = Scene::new(Arc::new(store.clone()));
     scene.play();
     let ring = scene.ring();
-    let options = Options { keys: Some(&ring), ..Options::default() };
+    let options = Options { keys: &[&ring], ..Options::default() };
     let report = verify(&mut *store.begin().unwrap(), options).unwrap();
     assert_eq!(report.breaks, []);
     assert!(report.intact);

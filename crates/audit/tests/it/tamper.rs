@@ -179,7 +179,7 @@ fn check_named(table: &Table, change: &Change, report: &Report) {
 /// Runs the whole tamper table on one store.
 fn run(store: &dyn Editable, scene: &Scene) {
     let ring = scene.ring();
-    let options = Options { keys: Some(&ring), ..Options::default() };
+    let options = Options { keys: &[&ring], ..Options::default() };
     let report = store.verify(options);
     assert_eq!(report.breaks, []);
     let tables = store.tables();

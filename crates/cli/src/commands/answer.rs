@@ -16,7 +16,7 @@ enum Found {
     Happened,
     /// It did not happen; the agent is told
     DidNotHappen,
-    /// Whether it happened or not: run exactly this call again, once
+    /// Run exactly this call again, once, when the run is resumed; if it did happen, it then happens twice
     RunAgain,
 }
 
@@ -27,6 +27,7 @@ pub(crate) struct Args {
     #[arg(value_name = "QUESTION|RUN", value_parser = lookup::question_arg)]
     on: QuestionArg,
     /// What became of the call
+    #[arg(value_name = "happened|did-not-happen|run-again")]
     found: Found,
     /// What came back, as one JSON value [default: null]
     #[arg(long, value_name = "JSON")]

@@ -77,7 +77,7 @@ pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit
     let written = if globals.json {
         out.json(&wire(&decision, &asked, answered))
     } else {
-        tell(&mut out, globals, &asked, answered)
+        tell(&mut out, globals, &decision, &asked, answered)
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(Exit::Done)
@@ -188,7 +188,9 @@ async fn record(
     let key = assemble::reviewer_key(globals, &config)?;
     let ring = assemble::ring(&config, &globals.place)?;
     let name = globals.key.as_deref().unwrap_or(&globals.user);
-    let answerer = Answerer { name, key: key.id(), ring: &ring, asked };
+    let launch = launch.filter(|_| globals.config_path.is_some());
+    let elsewhere = launch.and_then(|launch| launch.elsewhere(&config));
+    let answerer = Answerer { name, key: key.id(), ring: &ring, asked, elsewhere };
     answerer.first_time()?;
     let parts = assemble::operator_parts(globals, &config)?;
     let seal = |text: &String| seal(text, &parts);
@@ -220,20 +222,43 @@ fn seal(text: &str, parts: &Parts) -> Content {
     Content::seal(text.as_bytes().to_vec(), parts.entropy.as_ref())
 }
 
-fn tell(out: &mut Out, globals: &Globals, asked: &Asked, answered: Answered) -> io::Result<()> {
-    let resume = drive::command(globals, &format!("resume {}", asked.run.id));
+fn tell(
+    out: &mut Out,
+    globals: &Globals,
+    decision: &Decision,
+    asked: &Asked,
+    answered: Answered,
+) -> io::Result<()> {
+    let takes_up = takes_up(globals, asked);
     out.line("")?;
     match answered {
-        Answered::Granted => out.line(&format!("approved; resume with `{resume}`")),
+        Answered::Granted if decision.answer == Answer::RunAgain => {
+            out.line(&format!("recorded; exactly this call is run again, once: {takes_up}"))
+        }
+        Answered::Granted => out.line(&format!("approved; {takes_up}")),
         Answered::MoreNeeded { people } => {
             let who = if people == 1 { "1 more person has" } else { "more people have" };
             let count = if people == 1 { String::new() } else { format!("{people} ") };
             out.line(&format!("recorded; {count}{who} to say yes"))
         }
-        Answered::GoesOn => out.line(&format!("recorded; the run goes on: `{resume}`")),
+        Answered::GoesOn => out.line(&format!("recorded; the run goes on: {takes_up}")),
         Answered::Ended(reason) => {
             let status = reason.status().as_str();
             out.line(&format!("recorded; the run has ended: {status}, {}", reason.as_str()))
+        }
+    }
+}
+
+/// How the run goes on. One that no `run` of this user began is its host's own.
+fn takes_up(globals: &Globals, asked: &Asked) -> String {
+    match Launch::recall(&globals.place.launches(), asked.run.id) {
+        Ok(None) => {
+            "nothing is remembered of how it was started, so the host that began it takes it up"
+                .to_owned()
+        }
+        Ok(Some(_)) | Err(_) => {
+            let resume = drive::command(globals, &format!("resume {}", asked.run.id));
+            format!("resume with `{resume}`")
         }
     }
 }

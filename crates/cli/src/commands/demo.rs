@@ -273,7 +273,12 @@ impl Stage {
     fn tell(&self, run: RunId, steps: Vec<DemoStepJson>, intact: bool) -> Result<(), Failure> {
         let next = self.typed(&format!("show {run}"))?;
         if !self.json {
-            return self.say(&["", &format!("Look around: {next}")]);
+            let folder = quote(&self.base.to_string_lossy());
+            return self.say(&[
+                "",
+                &format!("Look around: {next}"),
+                &format!("Nothing else was touched; when you are done: rm -r {folder}"),
+            ]);
         }
         let (folder, change) = (self.base.display().to_string(), self.change());
         crate::say_json(&DemoJson { folder, run, steps, change, intact, next })

@@ -16,6 +16,7 @@ use crate::args::Globals;
 use crate::assemble;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
+use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg, Words, words};
 use crate::output::{Out, screen};
 use crate::reading::Reading;
@@ -71,7 +72,11 @@ struct StepFacts {
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
     let run = lookup::run_id(reading.db(), &reading.scope, &args.run).await?;
-    let keyring = assemble::keyring(globals).ok();
+    // Whose keys count is what the run was begun with, as for `approve`.
+    let launch = Launch::recall(&globals.place.launches(), run).ok().flatten();
+    let keyring = launch::configuration(globals, launch.as_ref())
+        .and_then(|config| assemble::ring(&config, &globals.place))
+        .ok();
     let mut telling = Telling {
         out: Out::new(),
         json: globals.json,

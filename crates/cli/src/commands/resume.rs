@@ -103,7 +103,7 @@ async fn resume(
     };
     let agent = flags.agent(usual)?.ok_or_else(|| {
         Failure::new(Code::NoLaunch, format!("it is not remembered how {run} was started"))
-            .hint("name --agent, --files and -c again")
+            .hint("name --agent, --files and -c again; a run that another host began goes on there")
     })?;
     let files = flags.files(files)?;
     let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), flags.quiet)?;
@@ -128,6 +128,7 @@ async fn resume(
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
+    start::warn_of_unset(&agent, globals, flags);
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
         Attached::Waiting(question) => Driven::Waiting(question),
         Attached::Ended(reason) => Driven::Ended(reason),

@@ -108,6 +108,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     start::tell_unset(&agent, ready.progress.as_deref());
     let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
     let progress = ready.progress.as_deref();
+    start::warn_of_unset(&agent, globals, &args.flags);
+    start::tell_unnamed(&config, globals, progress);
     let task = Task {
         goal: args.goal,
         owner,

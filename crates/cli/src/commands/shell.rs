@@ -1,6 +1,7 @@
 //! `portcullis completions` and `portcullis man`: texts that packagers install beside the command.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use clap::CommandFactory as _;
 
@@ -22,13 +23,20 @@ pub(crate) fn completions(args: &Completions) -> Result<Exit, Failure> {
     write_out(&script)
 }
 
-/// Writes the manual page.
-pub(crate) fn man() -> Result<Exit, Failure> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command())
-        .render(&mut page)
-        .and_then(|()| std::io::stdout().write_all(&page))
-        .map_err(|error| Failure::output(&error))?;
+/// Arguments of `man`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Man {
+    /// The folder for the pages, made when it is missing, for instance ~/.local/share/man/man1
+    #[arg(value_name = "DIR")]
+    into: PathBuf,
+}
+
+/// Writes a page for the command and for each of its commands. Pages of the same names are replaced.
+pub(crate) fn man(args: &Man) -> Result<Exit, Failure> {
+    let into = &args.into;
+    let fault = |error: std::io::Error| Failure::io("write the pages into", into, &error);
+    std::fs::create_dir_all(into).map_err(fault)?;
+    clap_mangen::generate_to(Cli::command(), into).map_err(fault)?;
     Ok(Exit::Done)
 }
 

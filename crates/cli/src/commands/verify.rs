@@ -15,18 +15,21 @@ use portcullis_domain::run::Run;
 use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
-use crate::assemble;
 use crate::config;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::heads;
+use crate::judges::{Judges, Source};
 use crate::output::screen::{Tone, toned};
 use crate::output::{Out, text};
 use crate::reading::Reading;
-use crate::wire::{HeadJson, VerifyJson};
+use crate::wire::{HeadJson, JudgesJson, VerifyJson};
 
 /// The most bytes of a sentence about a break.
 const MAX_SENTENCE: usize = 600;
+
+/// The most places of reviewers that are named to people.
+const MAX_SOURCES: usize = 8;
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -65,9 +68,9 @@ fn is_count(text: &str) -> bool {
 
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    let keyring = assemble::keyring(globals)?;
     let reading = Reading::open(globals)?;
     let mut ledger = reading.db().begin()?;
+    let judges = Judges::of(globals, ledger.as_mut())?;
     let heads = match &args.head {
         Some(HeadArg::Point { seq, hash }) => vec![point(ledger.as_mut(), *seq, *hash)?],
         Some(HeadArg::File(path)) => of_this(some_heads(path)?, ledger.instance()),
@@ -75,23 +78,20 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     };
     let typed = matches!(args.head, Some(HeadArg::Point { .. }));
     let head_key = if typed { None } else { heads::public_key(&globals.place)? };
-    let checked = keyring.entries().next().is_some();
-    let options = Options {
-        keys: checked.then_some(&keyring as &dyn ReviewerKeys),
-        heads: &heads,
-        head_key: head_key.as_ref(),
-    };
+    let keys: Vec<_> = judges.rings.iter().map(|ring| ring as &dyn ReviewerKeys).collect();
+    let options = Options { keys: &keys, heads: &heads, head_key: head_key.as_ref() };
     let report = portcullis_audit::verify(ledger.as_mut(), options)?;
     drop(ledger);
     if let Some(file) = args.write_head.as_deref().filter(|_| report.intact) {
         heads::Heads::open(file, &globals.place)?.keep(reading.db())?;
     }
     let mut out = Out::new();
+    let hint = hint(&report, globals);
     let written = if globals.json {
-        json(&mut out, &report)
+        json(&mut out, &report, &judges, hint)
     } else {
         let (heads, signed) = (heads.len(), typed || head_key.is_some());
-        tell(&mut out, &report, &Told { heads, signed, keys: checked, plain: globals.plain })
+        tell(&mut out, &report, &Told { heads, signed, judges, hint, plain: globals.plain })
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(if report.intact { Exit::Done } else { Exit::Refused })
@@ -129,7 +129,9 @@ fn some_heads(path: &std::path::Path) -> Result<Vec<Head>, Failure> {
     let heads = read_heads(path)?;
     if heads.is_empty() {
         let sentence = format!("`{}` holds no head, or is not there", path.display());
-        return Err(Failure::new(Code::HeadFile, sentence).hint("name a file that `run` kept"));
+        return Err(Failure::new(Code::HeadFile, sentence).hint(
+            "name a file that `run` kept, or begin one with `portcullis verify --write-head FILE`",
+        ));
     }
     Ok(heads)
 }
@@ -153,21 +155,46 @@ fn point(ledger: &mut dyn Ledger, seq: u64, hash: Digest) -> Result<Head, Failur
     })
 }
 
-fn json(out: &mut Out, report: &Report) -> io::Result<()> {
+/// What to do about answers that do not count: their people may be known to another configuration.
+fn hint(report: &Report, globals: &Globals) -> Option<String> {
+    let of_people =
+        |found: &Break| matches!(found, Break::NoLeave { .. } | Break::PersonMismatch { .. });
+    report.breaks.iter().any(of_people).then(|| match &globals.config_path {
+        None => "if the people who answered are those of another configuration, judge by that one: `portcullis -c FILE verify`".to_owned(),
+        Some(path) => format!(
+            "answers were judged by the reviewers of `{}` alone; without -c all that the runs were begun with are asked",
+            path.display()
+        ),
+    })
+}
+
+fn json(out: &mut Out, report: &Report, judges: &Judges, hint: Option<String>) -> io::Result<()> {
+    let reviewers = judges.sources.iter().map(|source| JudgesJson {
+        from: source.from.display().to_string(),
+        keys: source.keys.as_ref().ok().copied(),
+        why: source.keys.as_ref().err().cloned(),
+    });
     let sentences =
         report.breaks.iter().map(|found| text::one_line(&found.to_string(), MAX_SENTENCE));
     let heads = report.journals.iter().map(|journal| HeadJson {
         journal: journal.id,
         head: format!("{}:{}", journal.events, journal.tip),
     });
-    out.json(&VerifyJson { report, sentences: sentences.collect(), heads: heads.collect() })
+    out.json(&VerifyJson {
+        report,
+        reviewers: reviewers.collect(),
+        hint,
+        sentences: sentences.collect(),
+        heads: heads.collect(),
+    })
 }
 
 struct Told {
     heads: usize,
     /// There is a key that the heads were checked with, or nothing that could be signed.
     signed: bool,
-    keys: bool,
+    judges: Judges,
+    hint: Option<String>,
     plain: bool,
 }
 
@@ -185,7 +212,10 @@ fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
         erased => format!(", {erased} erased on record"),
     };
     row("contents", format!("{}{erased}; {} tool specs", report.contents, report.specs))?;
-    row("answers", answers(report, told.keys))?;
+    for (at, who) in reviewers(&told.judges).into_iter().enumerate() {
+        row(if at == 0 { "reviewers" } else { "" }, who)?;
+    }
+    row("answers", answers(report))?;
     row("grants", grants(report))?;
     if report.cards_unchecked > 0 {
         row("unchecked", format!("{} questions whose card was erased", report.cards_unchecked))?;
@@ -205,12 +235,34 @@ fn tell(out: &mut Out, report: &Report, told: &Told) -> io::Result<()> {
     if report.cut_short {
         out.line("there are more; the walk ended here")?;
     }
+    if let Some(hint) = &told.hint {
+        out.line(&text::one_line(hint, MAX_SENTENCE))?;
+    }
     let (words, tone) =
         if report.intact { ("intact", Tone::Good) } else { ("NOT INTACT", Tone::Bad) };
     out.line(&toned(words, tone, told.plain))
 }
 
-fn answers(report: &Report, keys: bool) -> String {
+/// Whose keys were used, and which were not.
+fn reviewers(judges: &Judges) -> Vec<String> {
+    let said = |source: &Source| {
+        let from = source.from.display();
+        let said = match &source.keys {
+            Ok(1) => format!("1 key of {from}"),
+            Ok(keys) => format!("{keys} keys of {from}"),
+            Err(why) => format!("NOT USED: {why}"),
+        };
+        text::one_line(&said, MAX_SENTENCE)
+    };
+    let mut rows: Vec<String> = judges.sources.iter().take(MAX_SOURCES).map(said).collect();
+    match judges.sources.len().saturating_sub(MAX_SOURCES) {
+        0 => {}
+        more => rows.push(format!("and {more} more; --json names them all")),
+    }
+    rows
+}
+
+fn answers(report: &Report) -> String {
     let found = &report.signatures;
     let mut parts = vec![format!("{} signatures valid", found.checked)];
     let mut add = |count: u64, what: &str| {
@@ -218,10 +270,7 @@ fn answers(report: &Report, keys: bool) -> String {
             parts.push(format!("{count} {what}"));
         }
     };
-    add(
-        found.unchecked,
-        if keys { "unchecked" } else { "unchecked, since no keys are configured" },
-    );
+    add(found.unchecked, "unchecked, since no keys are configured");
     add(found.unknown_key, "of keys that are not configured");
     add(found.other_role, "of people who do not have the role now");
     add(found.not_valid, "of keys that are revoked or outside their term");

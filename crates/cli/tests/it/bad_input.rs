@@ -260,6 +260,57 @@ fn an_agent_that_cannot_be_had_begins_no_run() {
 }
 
 #[test]
+fn a_program_that_cannot_be_run_is_told_from_one_that_is_not_there() {
+    let home = Home::new();
+    let script = home.write("my agent.py", "print()\n");
+    let start = |command: &str| home.run(&["run", "-q", "--agent", command, "x"]);
+    let shown = script.display().to_string();
+    start("exec:'./my agent.py'").refuses(
+        1,
+        "E6002",
+        &["is not executable", &format!("`chmod +x '{}", home.path("").display()), "python3 './my"],
+    );
+    mode(&script, 0o755);
+    start(&format!("exec:'{shown}'")).refuses(
+        1,
+        "E6002",
+        &["cannot be started", "first line has to name its interpreter"],
+    );
+    home.write("agent.py", "print()\n");
+    start("exec:agent.py").refuses(1, "E6002", &["no program", "by its path: `./agent.py`"]);
+    assert_eq!(home.run(&["runs"]).exits(0).out, "no runs\n");
+}
+
+#[test]
+fn a_configuration_that_is_named_has_to_be_usable_whatever_the_command() {
+    let home = used();
+    let run = home.only_run();
+    let absent = home.path("absent.toml").display().to_string();
+    let odd = home.write("odd.toml", "[clases]\n").display().to_string();
+    for args in [
+        &["runs"][..],
+        &["inbox"],
+        &["explain", &run],
+        &["show", &run],
+        &["events", &run],
+        &["resume", "--all"],
+        &["resume", &run],
+        &["approve", &run, "--yes"],
+        &["cancel", &run],
+        &["verify"],
+        &["key", "list"],
+    ] {
+        let with = |config: &str| home.run(&[args, &["-c", config]].concat());
+        with(&absent).refuses(1, "E9005", &["cannot read the configuration", "does not exist"]);
+        with(&odd).refuses(1, "E9001", &["line 1", "clases"]);
+    }
+    // The control, and what one does before there is a configuration.
+    let empty = home.write("empty.toml", "").display().to_string();
+    home.run(&["runs", "-c", &empty]).exits(0);
+    home.run(&["init", "-c", "portcullis.toml"]).exits(0);
+}
+
+#[test]
 fn a_pipe_in_a_scripts_place_is_refused_and_not_waited_for() {
     let home = Home::new();
     home.write("files/a.txt", "a");

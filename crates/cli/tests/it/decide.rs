@@ -201,6 +201,8 @@ fn unknown_outcomes_are_settled_by_answer_alone() {
     assert!(shown.contains(r#"{"sent":2}"#), "{shown}");
     let out = scene.run(&["answer", &lose().to_string(), "did-not-happen", "--yes"]).out(0);
     assert!(out.contains("the run goes on"), "{out}");
+    let out = scene.run(&["answer", &lose().to_string(), "run-again", "--yes"]).out(0);
+    assert!(out.contains("recorded; exactly this call is run again, once: "), "{out}");
     let again = lose();
     let json = scene.run(&["answer", &again.to_string(), "run-again", "--yes", "--json"]).json(0);
     assert_eq!(text_at(&json, "/led_to"), "granted");

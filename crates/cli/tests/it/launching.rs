@@ -41,6 +41,22 @@ fn a_run_that_fails_or_is_refused_exits_1() {
     let ended = home.scripted(&two, &["--max-steps", "1", "--quiet"]).exits(1);
     assert!(ended.out.contains("limit_steps") && ended.err.is_empty(), "{ended:#?}");
     assert!(!home.path("files/new.txt").exists());
+    let fails = r#"{"kind":"tool_call","tool":"files.read","arguments":{"path":"absent"}}"#;
+    let ended = home.scripted(&script(&[fails, fails, fails, DONE]), &[]).exits(1);
+    assert!(ended.out.contains("failed (repeated_tool_failures); `show` tells why"), "{ended:#?}");
+}
+
+#[test]
+fn a_user_whom_the_environment_does_not_name_has_the_name_of_their_id() {
+    let home = Home::new();
+    let ended = home.command(&["init", "--json", "--no-config"]).env_remove("USER").output();
+    let made = Ended::of(&ended.unwrap()).json(0);
+    let key = text(made.pointer("/places/2").unwrap(), "path");
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find(|line| line.split(':').nth(2) == Some(&uid));
+    let name = named.map_or("operator", |line| line.split(':').next().unwrap());
+    assert!(key.ends_with(&format!("/keys/{name}.key")), "{key}");
 }
 
 #[test]
@@ -174,6 +190,58 @@ fn the_rules_that_a_run_began_with_hold_when_it_goes_on() {
     fs::create_dir_all(home.path("config/portcullis")).unwrap();
     fs::copy(&asking, home.path("config/portcullis/portcullis.toml")).unwrap();
     home.run(&again).exits(3);
+}
+
+#[test]
+fn a_configuration_of_the_current_folder_is_said_not_to_be_used_only_where_it_is_not() {
+    let home = Home::new();
+    let note = "./portcullis.toml is not used";
+    home.write("portcullis.toml", "[classes]\nlocal_mutation = 'ask'\n");
+    let unnamed = home.scripted(DONE, &[]).exits(0);
+    assert!(unnamed.err.contains(note), "the control: {unnamed:#?}");
+    let named = home.scripted(&script(&[CREATE, DONE]), &["-c", "portcullis.toml"]).exits(3);
+    let waits = named.out.lines().find_map(|line| line.strip_prefix("run     ")).unwrap();
+    home.run(&["approve", waits, "--yes"]).exits(0);
+    let resumed = home.run(&["resume", waits]).exits(0);
+    let other = home.scripted(&script(&[CREATE, DONE]), &["-c", &home.asking()]).exits(3);
+    let all = home.run(&["resume", "--all"]).exits(3);
+    // The usual configuration may lie in the current folder.
+    let usual = Home::new();
+    usual.write("config/portcullis/portcullis.toml", "");
+    let agent = format!("scripted:{}", usual.write("agent.jsonl", DONE).display());
+    let mut begun = usual.command(&["run", "--agent", &agent, "x"]);
+    let begun = begun.current_dir(usual.path("config/portcullis")).output().unwrap();
+    for ended in [named, resumed, other, all, Ended::of(&begun).exits(0)] {
+        assert!(!ended.err.contains(note), "{ended:#?}");
+    }
+}
+
+#[test]
+fn an_answer_by_another_configuration_is_told_which_one_the_run_was_begun_with() {
+    let home = Home::new();
+    home.run(&["key", "new", "ann"]).exits(0);
+    let key = home.run(&["key", "public"]).exits(0).out;
+    let rules = |role: &str| {
+        let text = format!(
+            "[classes]\nlocal_mutation = {{ ask = '{role}' }}\n\
+             [[reviewers]]\nperson = 'ann'\nroles = ['{role}']\nkey = '{}'\n",
+            key.trim()
+        );
+        home.write(&format!("{role}.toml"), text).display().to_string()
+    };
+    let (own, other) = (rules("release"), rules("review"));
+    home.scripted(&script(&[CREATE, DONE]), &["-c", &own]).exits(3);
+    let run = home.only_run();
+    let refused = home.run(&["approve", &run, "--yes", "-c", &other]).exits(1);
+    let told =
+        format!("the run was begun with the configuration `{own}`, which counts: answer with");
+    assert!(refused.err.contains("E5004") && refused.err.contains(&told), "{refused:#?}");
+    assert!(!refused.err.contains("cancel"), "{refused:#?}");
+    // The control: by its own, named or not, it is their word.
+    let explained = |args: &[&str]| home.run(&[&["explain", &run], args].concat()).exits(0).out;
+    home.run(&["approve", &run, "--yes", "-c", &own]).exits(0);
+    assert!(explained(&[]).contains("signature     valid\n"), "{}", explained(&[]));
+    home.run(&["resume", &run]).exits(0);
 }
 
 #[test]
@@ -426,6 +494,11 @@ fn an_agent_is_given_the_variables_that_were_named_and_a_scratch_folder_that_goe
     assert!(named.err.contains("note: the variable TOKEN is not set"), "{named:#?}");
     let unnamed = home.run(&["run", "--agent", &agent, "x"]).exits(0);
     assert!(!unnamed.err.contains("TOKEN"), "{unnamed:#?}");
+    let json = home.run(&["run", "--json", "--agent", &agent, "--agent-env", "TOKEN", "x"]);
+    let note = r#"{"note":"the variable TOKEN is not set, so the agent does not get it"}"#;
+    assert_eq!((json.code, json.err.trim_end()), (Some(0), note), "{json:#?}");
+    let quiet = home.run(&["run", "--json", "-q", "--agent", &agent, "--agent-env", "TOKEN", "x"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:#?}");
 }
 
 #[test]

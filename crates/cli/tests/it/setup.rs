@@ -57,6 +57,8 @@ fn the_demo_answers_itself_and_ends_with_an_intact_record() {
         "The month costs 1290.\n"
     );
     assert!(base.join("files/budget.txt").exists(), "the delete was denied");
+    let delete = ended.out.lines().last().unwrap();
+    assert!(delete.ends_with(&format!("rm -r {}", base.display())), "{delete}");
     assert_eq!(mode(&base), 0o700);
     assert!(
         !home.path("state").exists() && !home.path("config").exists(),
@@ -280,15 +282,45 @@ fn a_name_without_a_key_makes_no_second_reviewer() {
 }
 
 #[test]
-fn completions_and_the_manual_page_name_every_command() {
+fn completions_name_every_command_and_help_names_both() {
     let home = Home::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = home.run(&["completions", shell]).exits(0).out;
         assert!(script.contains("portcullis") && script.contains("approve"), "{shell}");
     }
-    let page = home.run(&["man"]).exits(0).out;
-    assert!(page.starts_with(".ie") || page.contains(".TH portcullis"), "{page:.200}");
-    for command in ["demo", "resume", "approve", "verify", "130"] {
-        assert!(page.contains(command), "{command}");
+    let help = home.run(&["--help"]).exits(0).out;
+    assert!(help.contains("  completions  ") && help.contains("  man  "), "{help}");
+}
+
+#[test]
+fn each_command_has_a_manual_page_and_no_page_names_one_that_is_missing() {
+    let home = Home::new();
+    let folder = home.path("share/man/man1");
+    let shown = folder.display().to_string();
+    home.run(&["man", &shown]).exits(0);
+    let page = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    for part in ["demo", "resume", "approve", "verify", "130"] {
+        assert!(page("portcullis.1").contains(part), "{part}");
     }
+    // In a page a hyphen is `\-`.
+    for (name, option) in [
+        ("portcullis-run.1", r"\-\-agent\-env"),
+        ("portcullis-verify.1", r"\-\-write\-head"),
+        ("portcullis-key-new.1", "NAME"),
+    ] {
+        assert!(page(name).contains(option), "{name}");
+    }
+    let mut named = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+        for words in text.split("(1)").collect::<Vec<_>>().split_last().unwrap().1 {
+            let name = words.rsplit(char::is_whitespace).next().unwrap().replace('\\', "");
+            assert!(folder.join(format!("{name}.1")).is_file(), "{name}");
+            named += 1;
+        }
+    }
+    assert!(named > 15, "{named}");
+    let file = home.write("file", "").display().to_string();
+    home.run(&["man", &file]).refuses(1, "E9005", &["cannot write the pages"]);
+    home.run(&["man"]).refuses(2, "E9010", &["`<DIR>`"]);
 }

@@ -10,7 +10,7 @@ use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_testkit::ports::SeededEntropy;
 
-use crate::home::Home;
+use crate::home::{Home, text};
 use crate::scene::{Scene, text_at};
 
 fn worked(scene: &Scene) -> String {
@@ -67,6 +67,146 @@ fn the_calls_that_ran_on_a_yes_are_counted() {
     assert_eq!(grants(1), "0 used with leave, 1 USED WITHOUT LEAVE");
 }
 
+const CREATE: &str =
+    r#"{"kind":"tool_call","tool":"files.create","arguments":{"path":"NAME","content":"x"}}"#;
+
+/// A home in which ann and bob have keys.
+fn people() -> Home {
+    let home = Home::new();
+    for name in ["ann", "bob"] {
+        home.run(&["key", "new", name]).exits(0);
+    }
+    home
+}
+
+/// A configuration under which this role is asked, and this person alone has it.
+fn asks(home: &Home, file: &str, role: &str, person: &str) -> String {
+    let key = home.run(&["key", "public", person]).exits(0).out;
+    let rules = format!(
+        "[classes]\nlocal_mutation = {{ ask = '{role}' }}\n\
+         [[reviewers]]\nperson = '{person} of {file}'\nroles = ['{role}']\nkey = '{}'\n",
+        key.trim()
+    );
+    home.write(file, rules).display().to_string()
+}
+
+/// Begins a run under this configuration, has this person approve its one change, and completes it.
+fn approved(home: &Home, config: &str, person: &str, more: &[&str]) -> String {
+    let done = r#"{"kind":"complete","result":1}"#;
+    let create = CREATE.replace("NAME", person);
+    let args = [&["-c", config, "--json", "--owner", "team"], more].concat();
+    let begun = home.scripted(&format!("{create}\n{done}"), &args).json(3);
+    let run = text(&begun, "run");
+    home.run(&[&["approve", &run, "--yes", "--key", person], more].concat()).exits(0);
+    home.run(&[&["resume", &run], more].concat()).exits(0);
+    run
+}
+
+#[test]
+fn answers_are_judged_with_the_reviewers_of_the_configuration_that_the_run_began_with() {
+    let home = people();
+    let config = asks(&home, "release.toml", "release", "ann");
+    approved(&home, &config, "ann", &[]);
+    let out = home.run(&["verify"]).exits(0).out;
+    assert!(out.contains("1 signatures valid\n") && out.contains("1 used with leave\n"), "{out}");
+    assert!(out.contains(&format!("1 key of {config}\n")), "{out}");
+    let keys = home.path("config/portcullis/keys").display().to_string();
+    assert!(out.contains(&format!("  reviewers     2 keys of {keys}\n")), "{out}");
+    let json = home.run(&["verify", "--json"]).json(0);
+    for (at, from, keys) in [(0, &keys, 2), (1, &config, 1)] {
+        let source = json.pointer(&format!("/reviewers/{at}")).unwrap();
+        assert_eq!((&text(source, "from"), source.get("why")), (from, Some(&Value::Null)));
+        assert_eq!(source.get("keys").and_then(Value::as_u64), Some(keys));
+    }
+    assert_eq!(json.get("hint"), Some(&Value::Null));
+    home.run(&["verify", "-c", &config]).exits(0);
+}
+
+#[test]
+fn one_database_that_served_two_configurations_is_intact() {
+    let home = people();
+    let first = asks(&home, "one.toml", "release", "ann");
+    let second = asks(&home, "two.toml", "review", "bob");
+    approved(&home, &first, "ann", &[]);
+    approved(&home, &second, "bob", &[]);
+    let out = home.run(&["verify"]).exits(0).out;
+    assert!(out.contains("2 signatures valid\n") && out.contains("2 used with leave\n"), "{out}");
+    // By the one that is named alone, the other's people are nobody.
+    for (named, other) in [(&first, &second), (&second, &first)] {
+        let out = home.run(&["verify", "-c", named]).exits(1).out;
+        assert!(out.contains("1 USED WITHOUT LEAVE") && !out.contains(other.as_str()), "{out}");
+        assert!(out.contains("alone; without -c") && out.ends_with("NOT INTACT\n"), "{out}");
+    }
+    // A run of another database has no say here.
+    let stranger = asks(&home, "three.toml", "review", "ann");
+    let db = home.path("other.db").display().to_string();
+    std::fs::remove_file(home.path("files/ann")).unwrap();
+    approved(&home, &stranger, "ann", &["--db", &db]);
+    assert!(home.run(&["verify", "--db", &db]).exits(0).out.contains(&stranger));
+    assert!(!home.run(&["verify"]).exits(0).out.contains(&stranger));
+}
+
+#[test]
+fn an_answer_that_no_configuration_knows_is_a_break_that_says_what_to_name() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let home = people();
+    let config = asks(&home, "release.toml", "release", "ann");
+    let run = approved(&home, &config, "ann", &[]);
+    let whole = std::fs::read_to_string(&config).unwrap();
+    let broken = |why: &str, said: &str| {
+        let out = home.run(&["verify"]).exits(1).out;
+        assert!(out.contains("1 USED WITHOUT LEAVE") && out.contains(said), "{why}: {out}");
+        assert!(out.contains("judge by that one: `portcullis -c FILE verify`"), "{why}: {out}");
+        let json = home.run(&["verify", "--json"]).json(1);
+        let breaks = json.pointer("/report/breaks").and_then(Value::as_array).unwrap();
+        assert!(breaks.iter().any(|found| text(found, "kind") == "no_leave"), "{why}: {json:?}");
+        assert!(text_at(&json, "/hint").contains("-c FILE"), "{why}");
+    };
+    let rewritten =
+        |from: &str, to: &str| std::fs::write(&config, whole.replace(from, to)).unwrap();
+    rewritten("['release']", "['auditor']");
+    broken("no role", "does not have the role");
+    let bob = home.run(&["key", "public", "bob"]).exits(0).out;
+    let ann = home.run(&["key", "public", "ann"]).exits(0).out;
+    rewritten(ann.trim(), bob.trim());
+    broken("another key", "does not have the role");
+    rewritten("roles =", "revoked = true\nroles =");
+    broken("revoked", "revoked or outside its term");
+    // Not trusted, it is not used, and that is said.
+    rewritten("", "");
+    set_permissions(&config, Permissions::from_mode(0o666)).unwrap();
+    broken("writable", "NOT USED: the configuration");
+    set_permissions(&config, Permissions::from_mode(0o600)).unwrap();
+    let elsewhere = asks(&home, "moved.toml", "release", "ann").replace("moved.toml", "kept.toml");
+    std::fs::rename(&config, &elsewhere).unwrap();
+    broken("gone", "does not exist");
+    let json = home.run(&["verify", "--json"]).json(1);
+    assert_eq!(text_at(&json, "/reviewers/1/from"), config);
+    assert!(text_at(&json, "/reviewers/1/why").contains("does not exist"));
+    home.run(&["verify", "-c", &elsewhere]).exits(0);
+    // A memory that cannot be trusted names no configuration.
+    std::fs::rename(&elsewhere, &config).unwrap();
+    home.run(&["verify"]).exits(0);
+    let memory = home.path("state/portcullis/launch").join(format!("{run}.json"));
+    set_permissions(&memory, Permissions::from_mode(0o666)).unwrap();
+    broken("memory", "others could have written it");
+}
+
+#[test]
+fn a_key_that_one_configuration_revokes_counts_in_none() {
+    let home = people();
+    let config = asks(&home, "release.toml", "operator", "bob");
+    approved(&home, &config, "bob", &[]);
+    home.run(&["verify"]).exits(0);
+    // The key folder still knows it, and so did the configuration.
+    let rules = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{rules}revoked = true\n")).unwrap();
+    let out = home.run(&["verify"]).exits(1).out;
+    assert!(out.contains("1 USED WITHOUT LEAVE"), "{out}");
+}
+
 #[test]
 fn a_changed_record_is_broken_and_exits_1() {
     let scene = Scene::new();
@@ -101,6 +241,7 @@ fn a_kept_head_finds_an_old_copy() {
     let nowhere = scene.home.path().join("heads");
     let sentence = scene.run(&["verify", "--head", nowhere.to_str().unwrap()]).refused(1);
     assert!(sentence.contains("holds no head"), "{sentence}");
+    assert!(sentence.contains("verify --write-head"), "{sentence}");
 }
 
 #[test]

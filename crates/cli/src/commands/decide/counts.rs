@@ -18,6 +18,8 @@ pub(super) struct Answerer<'a> {
     pub(super) key: KeyId,
     pub(super) ring: &'a Keyring,
     pub(super) asked: &'a Asked,
+    /// The configuration that the run was begun with, in words, when it is not the one that was named.
+    pub(super) elsewhere: Option<String>,
 }
 
 impl Answerer<'_> {
@@ -37,14 +39,14 @@ impl Answerer<'_> {
             "you have answered this question already, and each person counts once; {missing} more of the role `{}` {have} to say yes",
             question.reviewers.role
         );
-        Err(Failure::new(Code::State, sentence).hint(self.others()))
+        Err(Failure::new(Code::State, sentence).hint(self.advice()))
     }
 
     /// What the gate's refusal means for this person.
     pub(super) fn refusal(&self, error: GateError) -> Failure {
         let GateError::Approval(fault) = &error else { return error.into() };
         let Some(sentence) = self.sentence(*fault) else { return error.into() };
-        let hint = format!("nothing was recorded; {}", self.others());
+        let hint = format!("nothing was recorded; {}", self.advice());
         Failure::new(Code::NotApproved, sentence).hint(hint)
     }
 
@@ -68,6 +70,15 @@ impl Answerer<'_> {
             ),
             _ => return None,
         })
+    }
+
+    fn advice(&self) -> String {
+        match &self.elsewhere {
+            Some(began_with) => {
+                format!("the run was begun with {began_with}, which counts: answer without -c")
+            }
+            None => self.others(),
+        }
     }
 
     /// Who can still answer.

@@ -169,7 +169,7 @@ fn unbegun(story: &Story, place: &Place, events: u64) -> Judged {
 
 fn verified(store: &SqliteStore) -> (u64, Vec<String>) {
     let ring = keyring();
-    let options = Options { keys: Some(&ring), ..Options::default() };
+    let options = Options { keys: &[&ring], ..Options::default() };
     let report = verify(store.begin().unwrap().as_mut(), options).unwrap();
     assert_eq!(report.intact, report.breaks.is_empty());
     (report.events, report.breaks.iter().map(ToString::to_string).collect())
