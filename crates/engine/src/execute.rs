@@ -127,8 +127,7 @@ impl Core {
         let judgement = self.take_ready()?.judgement;
         let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
         let before = self.judged(&judgement)?;
-        let specs = judgement.spec.into_iter().collect();
-        self.end_step(Ending::observed(outcome).after(before, specs)).await
+        self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
     }
 
     /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
@@ -181,7 +180,7 @@ impl Core {
             condition,
             events,
             contents: Vec::new(),
-            specs: judgement.spec.iter().cloned().collect(),
+            specs: judgement.specs(),
             durability: Durability::Synced,
         };
         let intent = Intent {
