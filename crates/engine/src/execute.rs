@@ -210,7 +210,8 @@ impl Core {
         let step = permit.step();
         let source = Arc::clone(&tool.source);
         let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let performed = perform(source, permit, place, spawn.as_ref(), clock.as_ref()).await;
+        let performed =
+            perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
         let recorded = self.conclude(step, performed, &judgement).await;
         match recorded {
             Ok(Concluded::Done(progress)) => Ok(progress),

@@ -32,6 +32,7 @@ mod compose;
 mod core;
 mod effect;
 mod execute;
+mod heartbeat;
 mod judge;
 mod late;
 mod observe;
