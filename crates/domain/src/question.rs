@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use portcullis_canon::{Digest, Kind, Object, Value, to_vec};
+use portcullis_canon::{BridgeError, Digest, Kind, Object, Value, to_vec};
 use serde::{Deserialize, Serialize};
 
 use crate::content::ContentRef;
@@ -154,8 +154,11 @@ impl Card {
     /// The canonical bytes of [`Card::value`].
     #[must_use]
     pub fn to_canonical(&self) -> Vec<u8> {
-        // Only what is nested deeper than any admitted call takes the longer way.
-        to_vec(self).unwrap_or_else(|_| self.value().to_canonical())
+        to_vec(self).unwrap_or_else(|error| {
+            // Only what is nested deeper than any admitted call takes the longer way; `value` is what defines the bytes.
+            debug_assert_eq!(error, BridgeError::TooDeep, "a card that serde refuses");
+            self.value().to_canonical()
+        })
     }
 
     /// The call digest, keyed by the run's salt.
@@ -338,7 +341,79 @@ impl Question {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_canon::Limits;
+    use proptest::prelude::*;
+    use proptest::strategy::ValueTree as _;
+
     use super::*;
+
+    /// Texts in which most characters need an escape, or sort otherwise in UTF-8 than in UTF-16.
+    const TEXT: &str = "[\"\\\\/\u{0}-\u{1f}\u{7f}a\u{e9}\u{2028}\u{ff61}\u{1f600}]{0,8}";
+
+    prop_compose! {
+        /// Arguments with `depth` arrays in one another.
+        fn arguments(depth: usize)(
+            texts in prop::collection::btree_map(TEXT, TEXT, 0..4),
+            number in any::<i64>(),
+        ) -> Object {
+            let mut object = Object::new();
+            for (key, text) in texts {
+                object.insert(key, Value::from(text));
+            }
+            let leaf = Value::from(number);
+            object.insert("nested", (0..depth).fold(leaf, |inner, _| Value::from(vec![inner])));
+            object
+        }
+    }
+
+    fn reviewers() -> impl Strategy<Value = Option<Reviewers>> {
+        prop::option::of((TEXT, any::<u32>()).prop_map(|(role, count)| Reviewers { role, count }))
+    }
+
+    prop_compose! {
+        fn cards(depth: usize)(
+            (capability, tool, arguments) in (TEXT, TEXT, arguments(depth)),
+            spec in any::<[u8; 8]>(),
+            effect in prop::sample::select(EffectClass::ALL.to_vec()),
+            (source, sink) in any::<(bool, bool)>(),
+            authority in prop::collection::vec(TEXT, 0..3),
+            target in prop::option::of(TEXT),
+            sandbox in prop::option::of(any::<[u8; 8]>()),
+            rules in prop::collection::vec(TEXT, 0..3),
+            reviewers in reviewers(),
+        ) -> Card {
+            let spec = Digest::of(Kind::ToolSpec, &spec);
+            let sandbox = sandbox.map(|bytes| Digest::of(Kind::ToolSpec, &bytes));
+            Card {
+                capability, tool, arguments, spec, effect, source, sink, authority, target, sandbox, rules, reviewers,
+            }
+        }
+    }
+
+    /// The deepest nesting of an argument in a card that serde writes: the card and the arguments are two more.
+    const DEEPEST: usize = Limits::ENVELOPE.max_depth as usize - 2;
+
+    #[test]
+    fn the_nesting_of_the_property_is_on_both_sides_of_the_limit() {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let mut written = |depth: usize| {
+            let card = cards(depth).new_tree(&mut runner).unwrap().current();
+            to_vec(&card).map(drop)
+        };
+        assert_eq!(written(DEEPEST), Ok(()));
+        assert_eq!(written(DEEPEST + 1), Err(BridgeError::TooDeep));
+    }
+
+    proptest! {
+        /// The two ways to a card's bytes, of which the call digest is made, never differ.
+        #[test]
+        fn a_card_has_the_bytes_of_its_value(
+            card in prop::sample::select(vec![0, 1, 3, DEEPEST - 1, DEEPEST, DEEPEST + 1, DEEPEST + 9])
+                .prop_flat_map(cards),
+        ) {
+            prop_assert_eq!(card.to_canonical(), card.value().to_canonical());
+        }
+    }
 
     fn terms<'a>(tenant: &'a Tenant, reviewers: &'a Reviewers) -> Terms<'a> {
         Terms {

@@ -18,7 +18,8 @@ pub enum RefoldError {
 }
 
 /// A run's stream on its way to a state. Ask for the page of [`Refold::wanted`], hand it to [`Refold::page`], and
-/// go on until a page is empty: one of large rows may be short, so only an empty one is the end.
+/// go on with what that gives back until a page is empty: one of large rows may be short, so only an empty one is
+/// the end.
 #[derive(Debug)]
 pub struct Refold {
     instance: InstanceId,
@@ -43,8 +44,8 @@ impl Refold {
     /// Folds one page, hash by hash.
     ///
     /// # Errors
-    /// [`RefoldError`] at the first event that does not fit; there is no state then.
-    pub fn page(&mut self, page: &[StoredEvent]) -> Result<(), RefoldError> {
+    /// [`RefoldError`] at the first event that does not fit; what was folded so far is gone then.
+    pub fn page(mut self, page: &[StoredEvent]) -> Result<Self, RefoldError> {
         for stored in page {
             let event = stored.event(self.instance)?;
             self.wanted.after = event.link.journal_seq;
@@ -53,7 +54,7 @@ impl Refold {
                 Some(state) => state.apply(&event).map(drop)?,
             }
         }
-        Ok(())
+        Ok(self)
     }
 
     /// The state after the last page; `None` when there was no event.

@@ -28,8 +28,6 @@ impl From<Refusal> for Invalid {
 pub(crate) struct Call {
     pub(crate) origin: ProposalOrigin,
     pub(crate) tool: String,
-    /// As they were proposed.
-    pub(crate) proposed: Object,
     /// Canonical: defaults filled in, fixed values included.
     pub(crate) arguments: Object,
     /// Tool and arguments, keyed by the run's salt.
@@ -39,9 +37,19 @@ pub(crate) struct Call {
 /// What an admitted proposal is.
 #[derive(Clone, Debug)]
 pub(crate) enum Admission {
-    Call(Call),
-    Complete { origin: ProposalOrigin, result: Value },
-    Fail { origin: ProposalOrigin, message: String },
+    Call {
+        call: Call,
+        /// The arguments as they were proposed, for the agent's own next view.
+        proposed: Object,
+    },
+    Complete {
+        origin: ProposalOrigin,
+        result: Value,
+    },
+    Fail {
+        origin: ProposalOrigin,
+        message: String,
+    },
 }
 
 /// The request id that a reply has to carry.
@@ -77,7 +85,9 @@ pub(crate) fn admit(
         Ask::ToolCall { tool, arguments } => {
             let advertised = frozen.iter().any(|frozen| frozen.name == tool);
             let found = tools.get(&tool).filter(|_| advertised).ok_or(Refusal::UnknownTool)?;
-            admit_call(origin, arguments, &found.described, salt).map(Admission::Call)
+            let proposed = arguments.clone();
+            let call = admit_call(origin, arguments, &found.described, salt)?;
+            Ok(Admission::Call { call, proposed })
         }
     }
 }
@@ -105,10 +115,9 @@ fn admit_call(
     tool: &Described,
     salt: &[u8],
 ) -> Result<Call, Invalid> {
-    let proposed = arguments.clone();
     let arguments = canonical_arguments(tool, arguments)?;
     let request = request_digest(&tool.spec.name, &arguments, salt);
-    Ok(Call { origin, tool: tool.spec.name.clone(), proposed, arguments, request })
+    Ok(Call { origin, tool: tool.spec.name.clone(), arguments, request })
 }
 
 /// Fills defaults and fixed values in, then checks the whole against the schema: what is checked is what runs.

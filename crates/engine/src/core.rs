@@ -4,7 +4,6 @@
 //! committed, or changes nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use portcullis_canon::{Digest, Limits, Value, parse};
@@ -30,6 +29,7 @@ use portcullis_domain::verdict::Facts;
 
 use crate::compose;
 use crate::error::GateError;
+use crate::heartbeat::Hold;
 use crate::observe::{Observer, Outcome};
 use crate::parts::Parts;
 use crate::step::Judgement;
@@ -77,8 +77,8 @@ pub(crate) struct Core {
     pub(crate) proposed: Option<Value>,
     /// The last step, as the agent is to see it.
     pub(crate) last: Option<SeenStep>,
-    /// Set by the heartbeat when the lease could not be prolonged in its term.
-    pub(crate) lost: Arc<AtomicBool>,
+    /// What the heartbeat sees of this core, and says to it.
+    pub(crate) hold: Arc<Hold>,
 }
 
 /// What an append holds, beside the condition.
@@ -398,7 +398,7 @@ impl Core {
     }
 
     pub(crate) fn lease_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        self.hold.is_lost()
     }
 }
 

@@ -15,6 +15,8 @@ use portcullis_domain::ports::{
     Clock, Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource,
 };
 
+use crate::heartbeat::Hold;
+
 /// How a call ended, or that it has not.
 pub(crate) enum Performed {
     /// The tool answered.
@@ -49,6 +51,7 @@ pub(crate) async fn perform(
     place: Option<Box<dyn Place>>,
     spawn: &dyn Spawn,
     clock: &dyn Clock,
+    hold: &Hold,
 ) -> Performed {
     let deadline = permit.deadline();
     let call = async move {
@@ -61,10 +64,13 @@ pub(crate) async fn perform(
             Err(_) => Performed::NotBegun,
         },
         // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
-        None => match select(Box::pin(call), clock.sleep(deadline)).await {
-            Either::Left((answer, _)) => performed(answer),
-            Either::Right(((), call)) => Performed::Overdue(go_on(spawn, call)),
-        },
+        None => {
+            let _open = hold.open_call(clock.monotonic(), deadline);
+            match select(Box::pin(call), clock.sleep(deadline)).await {
+                Either::Left((answer, _)) => performed(answer),
+                Either::Right(((), call)) => Performed::Overdue(go_on(spawn, call)),
+            }
+        }
     }
 }
 

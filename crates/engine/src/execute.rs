@@ -127,8 +127,7 @@ impl Core {
         let judgement = self.take_ready()?.judgement;
         let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
         let before = self.judged(&judgement)?;
-        let specs = judgement.spec.into_iter().collect();
-        self.end_step(Ending::observed(outcome).after(before, specs)).await
+        self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
     }
 
     /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
@@ -181,7 +180,7 @@ impl Core {
             condition,
             events,
             contents: Vec::new(),
-            specs: judgement.spec.iter().cloned().collect(),
+            specs: judgement.specs(),
             durability: Durability::Synced,
         };
         let intent = Intent {
@@ -211,7 +210,8 @@ impl Core {
         let step = permit.step();
         let source = Arc::clone(&tool.source);
         let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let performed = perform(source, permit, place, spawn.as_ref(), clock.as_ref()).await;
+        let performed =
+            perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
         let recorded = self.conclude(step, performed, &judgement).await;
         match recorded {
             Ok(Concluded::Done(progress)) => Ok(progress),

@@ -5,17 +5,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{AgentFailure, BoxFuture, Spawn, StoreError, View};
+use portcullis_domain::ports::{AgentFailure, BoxFuture, Spawn, View};
 
 use crate::admit::Echo;
 use crate::core::{Core, Progress};
 use crate::error::GateError;
+use crate::heartbeat;
 
 /// A run whose lease is held here, for one step at a time.
 ///
@@ -38,7 +38,7 @@ enum Slot {
 impl HeldRun {
     pub(crate) fn new(core: Box<Core>) -> Result<Self, GateError> {
         let (run, spawn) = (core.run_id(), Arc::clone(&core.parts.spawn));
-        heartbeat(&core)?;
+        heartbeat::start(&core)?;
         Ok(Self { run, spawn, slot: Slot::Idle(core) })
     }
 
@@ -178,32 +178,4 @@ pub(crate) async fn release(core: &mut Core) {
     if let Err(error) = core.release().await {
         tracing::debug!(run = %core.run_id(), %error, "the lease was not released and ends by itself");
     }
-}
-
-/// Prolongs the lease each third of its term, for as long as the core lives.
-fn heartbeat(core: &Core) -> Result<(), GateError> {
-    let (parts, scope, run, epoch) =
-        (core.parts.clone(), core.scope.clone(), core.run_id(), core.epoch);
-    let lost = Arc::downgrade(&core.lost);
-    let spawn = Arc::clone(&core.parts.spawn);
-    let beat = async move {
-        let mut until = parts.clock.now().after(parts.timing.lease);
-        loop {
-            parts.clock.sleep(parts.timing.lease / 3).await;
-            let Some(flag) = lost.upgrade() else { return };
-            let now = parts.clock.now();
-            let next = now.after(parts.timing.lease);
-            match parts.store.renew(&scope, run, epoch, now, next).await {
-                Ok(()) => until = next,
-                Err(StoreError::LeaseLost | StoreError::NotFound(_)) => {
-                    flag.store(true, Ordering::Release);
-                    return;
-                }
-                // Tried again at the next beat, while the term lasts.
-                Err(_) if now <= until => {}
-                Err(_) => flag.store(true, Ordering::Release),
-            }
-        }
-    };
-    spawn.spawn(Box::pin(beat)).map_err(|_| GateError::Executor)
 }

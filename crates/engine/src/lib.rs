@@ -33,6 +33,7 @@ mod compose;
 mod core;
 mod effect;
 mod execute;
+mod heartbeat;
 mod judge;
 mod late;
 mod observe;

@@ -39,7 +39,8 @@ pub struct Parts {
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The term of a lease. It is renewed each third of it.
+    /// The term of a lease. It is renewed each third of it, until a call that is polled in the run's own task is past its
+    /// deadline by a whole term.
     pub lease: Duration,
     /// How long the policy may think. A later answer is a deny.
     pub policy: Duration,

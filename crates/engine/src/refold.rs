@@ -39,8 +39,9 @@ async fn fold(
         if page.is_empty() {
             return Ok(refold.end().unwrap_or_default());
         }
-        if refold.page(&page).is_err() {
-            return Ok(None);
-        }
+        refold = match refold.page(&page) {
+            Ok(folded) => folded,
+            Err(_) => return Ok(None),
+        };
     }
 }

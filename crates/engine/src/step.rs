@@ -32,6 +32,14 @@ pub(crate) struct Judgement {
     /// The spec's bytes, unless the run was created with them.
     pub(crate) spec: Option<Vec<u8>>,
 }
+
+impl Judgement {
+    /// The spec, for the append that is the first to name it.
+    pub(crate) fn specs(&self) -> Vec<Vec<u8>> {
+        self.spec.iter().cloned().collect()
+    }
+}
+
 impl Core {
     /// Records a proposal and judges it.
     pub(crate) async fn propose(
@@ -81,9 +89,8 @@ impl Core {
                 let end = RunEnd { note: Some(note), ..RunEnd::because(EndReason::GoalFailed) };
                 self.end_step(Ending::last(ProposalKind::Fail, origin, end)).await
             }
-            Ok(Admission::Call(call)) => {
-                let mut call = call;
-                self.proposed = Some(Value::Object(std::mem::take(&mut call.proposed)));
+            Ok(Admission::Call { call, proposed }) => {
+                self.proposed = Some(Value::Object(proposed));
                 let judgement = self.judge_call(call)?;
                 self.follow(judgement, None).await
             }
@@ -175,16 +182,12 @@ impl Core {
             Verdict::Deny { reason, .. } => {
                 let outcome = self.observer().denied(reason, None, Labels::none());
                 let before = self.judged(&judgement)?;
-                self.end_step(
-                    Ending::observed(outcome).after(before, judgement.spec.into_iter().collect()),
-                )
-                .await
+                self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
             }
             Verdict::Abort { reason, .. } => {
                 let outcome = self.observer().denied(reason, None, Labels::none());
                 let before = self.judged(&judgement)?;
-                let ending =
-                    Ending::observed(outcome).after(before, judgement.spec.into_iter().collect());
+                let ending = Ending::observed(outcome).after(before, judgement.specs());
                 self.end_step(ending.ending(RunEnd::because(EndReason::PolicyAbort))).await
             }
         }
@@ -205,7 +208,7 @@ impl Core {
         let mut judgement = judgement;
         judgement.card.reviewers = Some(reviewers.clone());
         judgement.body.admitted.call = judgement.card.call_digest(&self.salt);
-        let before = self.judged(&judgement)?;
+        let (before, specs) = (self.judged(&judgement)?, judgement.specs());
         let question = Question {
             kind: QuestionKind::Approval,
             card: judgement.card,
@@ -214,7 +217,7 @@ impl Core {
             on_rejection,
             cause: None,
         };
-        self.put_question(before, judgement.spec.into_iter().collect(), question).await
+        self.put_question(before, specs, question).await
     }
 
     /// Judges a granted step at the moment of use, with today's rules and today's spec.
@@ -248,7 +251,7 @@ impl Core {
         let tools = Arc::clone(&self.parts.tools);
         let call =
             match admit(&raw, Echo::Recorded(request), &tools, &self.state.run.tools, &self.salt) {
-                Ok(Admission::Call(call)) => call,
+                Ok(Admission::Call { call, .. }) => call,
                 Err(invalid) => {
                     let outcome = self.observer().invalid(&invalid);
                     return self.end_step(Ending::observed(outcome)).await;

@@ -1,7 +1,6 @@
 //! Taking a run up: creating it, or going on where another process stopped.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{
@@ -159,7 +158,7 @@ fn core(
         ready: None,
         proposed: None,
         last: None,
-        lost: Arc::new(AtomicBool::new(false)),
+        hold: Arc::default(),
     }
 }
 
@@ -325,7 +324,7 @@ impl Core {
             Some(card) => match self.reconcile(&card).await {
                 Some(ending) => self.end_step(ending).await,
                 None => {
-                    let detail = "the process that made the call is gone";
+                    let detail = "the process that made the call ended or stalled before it recorded what came of it";
                     let question = outcome_question(card, admitted.call, Failure::Crash, detail)?;
                     self.put_question(Vec::new(), Vec::new(), question).await
                 }

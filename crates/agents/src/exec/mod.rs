@@ -208,37 +208,42 @@ impl Exec {
 
     /// The next line, once all that was queued is written. Of a program that has ended, what it had written already.
     async fn line(&mut self, wait: Duration) -> Result<Vec<u8>, Fault> {
-        let mut until = Instant::now() + wait;
-        let mut late = Fault::Silent(wait);
+        let until = Instant::now() + wait;
         let mut watched = true;
         loop {
-            if self.streams.lines.is_too_long() {
-                return Err(Fault::LongLine);
-            }
-            if self.streams.is_written()
-                && let Some(line) = self.streams.lines.take()
-            {
+            if let Some(line) = self.whole_line()? {
                 return Ok(line);
             }
             // `timeout_at` looks at the pipes first, and a flood may always be ready.
             if Instant::now() >= until {
-                return Err(late);
+                return Err(Fault::Silent(wait));
             }
             tokio::select! {
                 moved = timeout_at(until, self.streams.step()) => match moved {
                     Ok(Moved::Some) => {}
                     Ok(Moved::Closed) => return Err(Fault::Closed),
-                    Err(_) => return Err(late),
+                    Err(_) => return Err(Fault::Silent(wait)),
                 },
-                status = exit_of(&mut self.child, GLANCE), if watched => {
-                    watched = false;
-                    if status.is_some() {
-                        until = until.min(Instant::now() + LAST_WORDS);
-                        late = Fault::Closed;
-                    }
-                }
+                status = exit_of(&mut self.child, GLANCE), if watched => match status {
+                    Some(_) => return self.last_line(),
+                    None => watched = false,
+                },
             }
         }
+    }
+
+    /// The line that is there, once all that was queued is written.
+    fn whole_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if self.streams.lines.is_too_long() {
+            return Err(Fault::LongLine);
+        }
+        Ok(if self.streams.is_written() { self.streams.lines.take() } else { None })
+    }
+
+    /// The last line of a program that has ended. All that it wrote is here or in the pipe, so nothing is waited for.
+    fn last_line(&mut self) -> Result<Vec<u8>, Fault> {
+        self.streams.read_left().map_err(|_| Fault::Closed)?;
+        self.whole_line()?.ok_or(Fault::Closed)
     }
 
     /// Ends the program and remembers why.

@@ -2,8 +2,10 @@
 //! still to be written stays in the struct.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::future::{pending, poll_fn};
-use std::io;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::process;
 use std::task::Poll;
@@ -16,6 +18,9 @@ use super::tail::Tail;
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
+
+/// The most that a pipe holds, unless the machine's administrator allows more.
+const MAX_PIPE_BYTES: usize = 1024 * 1024;
 
 /// What a piece of output or input came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +122,27 @@ impl Streams {
                 }
             }
         }
+    }
+
+    /// Reads what a program that has ended left in the pipe, as far as it belongs to one line. Not by way of the runtime,
+    /// which may not have noticed yet that something arrived. A descendant may go on writing, so no more is read than
+    /// a pipe holds.
+    pub(crate) fn read_left(&mut self) -> io::Result<()> {
+        let mut pipe = File::from(self.stdout.as_fd().try_clone_to_owned()?);
+        let mut room = MAX_PIPE_BYTES;
+        while room > 0 && !self.lines.is_full() && !self.lines.is_too_long() {
+            match pipe.read(&mut self.out) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.lines.push(self.out.get(..count).unwrap_or_default());
+                    room = room.saturating_sub(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether output is there that nobody asked for, down to the first byte.

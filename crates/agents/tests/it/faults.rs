@@ -98,6 +98,63 @@ fn end_left_behind(program: &Program) {
     let _ = kill.args(["-9", left.trim()]).output().unwrap();
 }
 
+/// Waits for the end of a program without giving the runtime a turn.
+fn dead(pid: u32) {
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    for _ in 0..6_000 {
+        if stat().contains(") Z ") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the program never ended");
+}
+
+/// The future on a machine that stalls before each of its turns.
+async fn stalled<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let turn = std::future::poll_fn(|task| {
+        std::thread::sleep(Duration::from_millis(300));
+        future.as_mut().poll(task)
+    });
+    turn.await
+}
+
+/// The program writes its reply and ends while nobody looks, and then the machine stalls again and again. The runtime
+/// has not heard of the reply when the end is seen, and a descendant holds the pipe open.
+#[test]
+fn the_last_reply_of_a_program_that_has_ended_counts_however_slow_the_machine_is() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let wait = "touch asked; while [ ! -e go ]; do sleep 0.01; done";
+        let reply = "head -c 60000 /dev/zero | tr '\\0' x; echo";
+        let script = format!("{HELLO}read -r view; {wait}; sleep 90 & {reply}; exit 5");
+        let program = Program::shell(&script);
+        let mut agent = program.start();
+        tokio::select! {
+            early = ask(&mut agent, 0) => panic!("{early:?}"),
+            _ = crate::programs::written(&program, "asked") => {}
+        }
+        std::fs::write(program.folder().join("go"), "").unwrap();
+        dead(agent.pid());
+        assert_eq!(stalled(ask(&mut agent, 0)).await.unwrap().len(), 60_000);
+        let failure = ask(&mut agent, 1).await.unwrap_err();
+        assert_eq!(failure.reason, EndReason::AgentExited, "{failure}");
+    });
+}
+
+/// The control: what a descendant goes on writing is nobody's reply, and holds nothing up.
+#[test]
+fn a_descendant_that_goes_on_writing_gives_no_last_reply() {
+    check(
+        &format!("{HELLO}read -r view; printf x; while :; do printf x; sleep 0.01; done & exit 5"),
+        PATIENT,
+        0,
+        EndReason::AgentExited,
+        "the agent's program ended in the middle of its reply to request 0 (exit status: 5)",
+    );
+}
+
 #[test]
 fn the_last_reply_of_a_program_that_has_ended_counts() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

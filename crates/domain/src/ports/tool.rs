@@ -44,7 +44,8 @@ pub trait ToolSource: Send + Sync {
     fn specs(&self) -> Vec<ToolSpec>;
 
     /// True when [`ToolSource::call`] blocks a thread; the gate then polls it on its bounded pool. Otherwise it is
-    /// polled in the run's own task, where a poll that does not return would keep even its deadline from being seen.
+    /// polled in the run's own task, where a poll that does not return keeps its deadline from being seen: one term of
+    /// the lease later the run is left to whoever takes it up, and the outcome is unknown.
     fn blocks(&self) -> bool;
 
     /// Performs exactly the call that the permit names.

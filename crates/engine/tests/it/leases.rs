@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use portcullis_domain::approval::Answer;
 use portcullis_domain::ports::{Clock, StoreError};
+use portcullis_domain::question::QuestionKind;
 use portcullis_domain::run::EndReason;
-use portcullis_engine::{Attached, GateError, Progress, operator};
+use portcullis_engine::operator::{self, Answered};
+use portcullis_engine::{Attached, GateError, Progress};
 use portcullis_testkit::block_on;
 
-use crate::world::{Does, World, call, turn};
+use crate::world::{Does, FakeTools, World, call, turn};
 
 #[test]
 fn a_live_lease_is_refused_without_a_write() {
@@ -103,6 +106,79 @@ fn the_heartbeat_prolongs_a_lease_past_its_term() {
     }
     assert!(matches!(world.attach(2, run), Err(GateError::Store(StoreError::Leased { .. }))));
     assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
+}
+
+/// Waits until the heartbeat sleeps, and lets it wake once. Nobody else may sleep meanwhile.
+#[track_caller]
+fn beat(world: &World) {
+    let mut tries = 0;
+    while world.clock.next_wake().is_none() {
+        assert!(tries < 10_000, "the heartbeat has stopped");
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+    world.clock.advance(Duration::from_secs(10));
+}
+
+/// Lets hanging calls answer also when the test has failed, so that it ends.
+struct LetGo<'a>(&'a FakeTools);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
+    }
+}
+
+/// The tool is polled in the run's own task and does not return, so its deadline of 5 seconds is not seen there. The
+/// other tasks have threads of their own.
+#[test]
+fn a_poll_that_never_returns_does_not_keep_the_lease() {
+    let world = World::with_tools(FakeTools::new(false));
+    world.tools.set("write", Does::Hang);
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    std::thread::scope(|scope| {
+        let let_go = LetGo(&world.tools);
+        let executing = scope.spawn(|| block_on(held.execute()));
+        while world.tools.effects("write") == 0 {
+            std::thread::yield_now();
+        }
+        // Deadline and margin are over after 35 seconds: the first three beats prolong, the fourth does not.
+        for _ in 0..3 {
+            beat(&world);
+        }
+        let leased = world.attach(2, run);
+        assert!(matches!(leased, Err(GateError::Store(StoreError::Leased { .. }))), "the control");
+        beat(&world);
+        world.clock.advance(Duration::from_secs(21));
+        let Attached::Waiting(asked) = world.attach(2, run).unwrap() else { panic!("not asked") };
+        let (question, step) = (world.question(run), world.step(run, 0));
+        assert_eq!((question.id, question.kind), (asked, QuestionKind::UnknownOutcome));
+
+        drop(let_go);
+        let late = executing.join().unwrap();
+        assert!(matches!(late, Err(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+        assert_eq!(world.count("outcome.late"), 1);
+        assert_eq!((world.question(run), world.step(run, 0)), (question, step));
+    });
+    let question = world.question(run);
+    assert_eq!(world.answer("ann", &question, Answer::Happened).unwrap(), Answered::GoesOn);
+    assert_eq!(world.take(3, run).1, Progress::Open);
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+#[test]
+fn a_call_that_came_back_is_not_waited_for_any_more() {
+    let world = World::with_tools(FakeTools::new(false));
+    let mut held = world.begin();
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
+    for _ in 0..6 {
+        beat(&world);
+    }
+    let refused = world.attach(2, held.run());
+    assert!(matches!(refused, Err(GateError::Store(StoreError::Leased { .. }))));
+    assert_eq!(turn(&mut held, call("write", 2)), Progress::Observed);
 }
 
 #[test]

@@ -14,10 +14,16 @@ use super::remove::take_away;
 use super::temp::claimed_inode;
 use super::{Fault, RelPath, Root};
 
-/// The most folders that one sweep enters.
-const MAX_FOLDERS: usize = 5_000;
-/// The most names that one sweep looks at.
-const MAX_NAMES: usize = 100_000;
+/// The most that one sweep looks at.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Folders that it enters.
+    folders: usize,
+    /// Names in all of them.
+    names: usize,
+}
+
+const BOUNDS: Bounds = Bounds { folders: 5_000, names: 100_000 };
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,18 +39,23 @@ impl Root {
     /// inode that its name says, a regular file with one name, this user's own, and locked by nobody; when any of it is
     /// not certain it stays, and stays hidden. So does everything that was set aside by a change.
     pub fn sweep(&self) -> Swept {
+        self.sweep_within(BOUNDS)
+    }
+
+    fn sweep_within(&self, most: Bounds) -> Swept {
         let mut swept = Swept::default();
         let mut pending = vec![RelPath::root()];
         let (mut folders, mut names) = (0_usize, 0_usize);
         while let Some(path) = pending.pop() {
-            if folders >= MAX_FOLDERS || names >= MAX_NAMES {
+            if folders >= most.folders || names >= most.names {
                 swept.cut = true;
                 break;
             }
             folders += 1;
             let Ok(dir) = self.directory(path.lookup()) else { continue };
-            let Ok(found) = Found::of(&dir, MAX_NAMES - names) else { continue };
+            let Ok(found) = Found::of(&dir, most.names - names) else { continue };
             names += found.names;
+            swept.cut |= found.cut;
             for (name, inode) in &found.claimed {
                 swept.removed += usize::from(remove(&dir, name, *inode).is_ok());
             }
@@ -61,6 +72,8 @@ struct Found {
     claimed: Vec<(String, u64)>,
     folders: Vec<String>,
     names: usize,
+    /// There are more names in it.
+    cut: bool,
 }
 
 impl Found {
@@ -73,6 +86,7 @@ impl Found {
                 continue;
             }
             if found.names >= most {
+                found.cut = true;
                 break;
             }
             found.names += 1;
@@ -96,4 +110,36 @@ fn remove(dir: &OwnedFd, name: &str, inode: u64) -> Result<(), Fault> {
     // Whoever writes it holds the lock from before it had this name until it has another, or the process ends.
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     take_away(dir, name, |aside| Identity::of(aside) == Identity::of(&raw))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+    use super::*;
+
+    /// What a sweep within these bounds says of a flat folder with three files, and of two folders with one each.
+    fn cut(most: Bounds) -> (bool, bool) {
+        let (flat, deep) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["one", "two", "three"] {
+            std::fs::write(flat.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir_all(deep.path().join("a")).unwrap();
+        std::fs::write(deep.path().join("a/file"), "").unwrap();
+        let sweep = |folder: &std::path::Path| Root::open(folder).unwrap().sweep_within(most).cut;
+        (sweep(flat.path()), sweep(deep.path()))
+    }
+
+    #[test]
+    fn a_sweep_that_saw_everything_was_not_cut_and_one_that_did_not_was() {
+        let (folders, names) = (2, 3);
+        assert_eq!(cut(BOUNDS), (false, false), "the control");
+        assert_eq!(cut(Bounds { folders, names }), (false, false), "exactly as much as there is");
+        assert_eq!(
+            cut(Bounds { folders, names: 2 }),
+            (true, false),
+            "a name too many in one folder"
+        );
+        assert_eq!(cut(Bounds { folders, names: 1 }), (true, true), "and in the folders beneath");
+        assert_eq!(cut(Bounds { folders: 1, names }), (false, true), "a folder too many");
+    }
 }

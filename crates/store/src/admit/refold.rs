@@ -27,6 +27,6 @@ pub(super) fn refold(
             let state = refold.end().map_err(|_| damaged)?;
             return state.ok_or(StoreError::NotFound("run"));
         }
-        refold.page(&page).map_err(|_| damaged.clone())?;
+        refold = refold.page(&page).map_err(|_| damaged.clone())?;
     }
 }

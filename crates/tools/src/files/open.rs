@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_canon::sanitize;
 use portcullis_domain::ports::Disposition;
-use portcullis_sandbox::confined::{Fault, Root};
+use portcullis_sandbox::confined::{Fault, Root, Swept};
 
 use super::Files;
 
@@ -83,8 +83,22 @@ impl Files {
         let real = std::fs::canonicalize(root).map_or(folder, |real| shown(&real));
         let target = format!("folder {real} (device {device}, inode {inode})");
         // What could not be swept lies hidden and in nobody's way, as before.
-        held.sweep();
+        tell(held.sweep(), &target);
         Ok(Self { root: held, target })
+    }
+}
+
+/// Files that vanish from an operator's folder, and a look that did not reach all of it, are said.
+fn tell(swept: Swept, folder: &str) {
+    let Swept { removed, cut } = swept;
+    if removed > 0 {
+        tracing::info!(folder, removed, "removed files that a killed process had begun to write");
+    }
+    if cut {
+        tracing::warn!(
+            folder,
+            "too large to be looked through for files that killed processes left half written"
+        );
     }
 }
 

@@ -14,4 +14,5 @@ mod crash;
 mod hostile;
 mod opening;
 mod races;
+mod sweeping;
 mod verbs;
