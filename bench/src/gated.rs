@@ -107,11 +107,15 @@ pub(crate) fn completion(request: u64) -> Vec<u8> {
     format!(r#"{{"kind":"complete","request":{request},"result":"done"}}"#).into_bytes()
 }
 
-/// Opens the store in `folder`.
+/// Opens the store in `folder` as the command does, which drives one run.
 pub(crate) fn store(folder: &Path) -> Result<Arc<SqliteStore>> {
+    store_with(folder, Committing::Caller)
+}
+
+/// Opens the store in `folder`.
+pub(crate) fn store_with(folder: &Path, committing: Committing) -> Result<Arc<SqliteStore>> {
     let now = SystemClock::new().now();
-    let opening =
-        Opening { now, entropy: &OsEntropy, observers: Vec::new(), committing: Committing::Caller };
+    let opening = Opening { now, entropy: &OsEntropy, observers: Vec::new(), committing };
     Ok(Arc::new(SqliteStore::open(&folder.join(FILE), OpenMode::CreateOrOpen, opening)?))
 }
 

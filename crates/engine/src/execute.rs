@@ -408,7 +408,8 @@ async fn look(
     clock: &dyn Clock,
     patience: Duration,
 ) -> Reconciled {
-    let asked = AssertUnwindSafe(hook.reconcile(&card)).catch_unwind();
+    // Also one that panics before it has a future.
+    let asked = AssertUnwindSafe(async { hook.reconcile(&card).await }).catch_unwind();
     match select(Box::pin(asked), clock.sleep(patience)).await {
         Either::Left((Ok(found), _)) => found,
         Either::Left((Err(_), _)) | Either::Right(_) => Reconciled::Unknown,

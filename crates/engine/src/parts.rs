@@ -73,7 +73,7 @@ pub enum Reconciled {
 
 /// Looks outside for what became of a call whose outcome is unknown.
 pub trait Reconcile: Send + Sync {
-    /// What became of the call. A panic or a wait past the tool's deadline counts as [`Reconciled::Unknown`].
+    /// What became of the call. A panic, and a wait longer than [`Timing::record`], count as [`Reconciled::Unknown`].
     fn reconcile(&self, card: &Card) -> BoxFuture<'_, Reconciled>;
 }
 

@@ -220,6 +220,29 @@ fn a_reconciliation_answers_in_a_persons_place() {
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Ended(EndReason::ReconcileConflict)));
 }
 
+/// Panics at once, or in its future.
+struct Panics {
+    at_once: bool,
+}
+
+impl Reconcile for Panics {
+    fn reconcile(&self, _card: &Card) -> BoxFuture<'_, Reconciled> {
+        assert!(!self.at_once, "as planned");
+        Box::pin(async { panic!("as planned") })
+    }
+}
+
+#[test]
+fn a_reconciliation_that_panics_leaves_the_question_to_a_person() {
+    for at_once in [true, false] {
+        let mut world = World::new();
+        let run = crashed(&world, "write");
+        world.reconcile = Some(Arc::new(Panics { at_once }));
+        assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)), "{at_once}");
+        assert_eq!(world.question(run).kind, QuestionKind::UnknownOutcome);
+    }
+}
+
 #[test]
 fn a_step_whose_decision_ends_its_process_twice_ends_the_run() {
     let world = World::new();

@@ -11,8 +11,26 @@ use super::seccomp::last_errno;
 /// Replaces this process by the program. Comes back only with the reason why it could not.
 pub(super) fn replace_by(program: &Path, args: &[OsString], env: &[(OsString, OsString)]) -> Errno {
     match images(program, args, env) {
-        Ok((program, args, env)) => execve(&program, &args, &env),
+        Ok((program, args, env)) => {
+            reset_signals();
+            execve(&program, &args, &env)
+        }
         Err(errno) => errno,
+    }
+}
+
+/// Gives the program the signals that it would have from a shell: this process, as every Rust program, ignores a broken
+/// pipe, and what is ignored or blocked stays so over an exec.
+fn reset_signals() {
+    let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `signal` is given no handler, only the default; `sigemptyset` fills the set that `sigprocmask` then reads,
+    // and nothing is written to a null pointer. No other thread runs in this process.
+    #[expect(unsafe_code, reason = "rustix sets no signal dispositions")]
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if libc::sigemptyset(none.as_mut_ptr()) == 0 {
+            libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        }
     }
 }
 

@@ -46,6 +46,20 @@ fn the_child_has_its_own_session_folder_mask_and_no_way_up() {
 }
 
 #[test]
+fn no_signal_is_ignored_or_blocked() {
+    let f = Field::new();
+    let mut spec = f.spec(&["-c", "grep -E '^Sig(Ign|Blk):' /proc/self/status"]);
+    spec.program = "/bin/sh".into();
+    // A confined program reads nothing of /proc; it is started by the same code.
+    spec.confined = false;
+    assert_eq!(lines(&spec), ["SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"]);
+    // The control: this process ignores a broken pipe, as every Rust program does.
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = own.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & (1 << (libc::SIGPIPE - 1)), 1 << 12);
+}
+
+#[test]
 fn no_descriptor_but_the_three_arrives() {
     let f = Field::new();
     // One that every child inherits, since it lacks the flag that closes it.
