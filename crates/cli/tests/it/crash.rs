@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portcullis_canon::Value;
 
@@ -137,6 +137,25 @@ fn killed_inside_of_an_effect_a_person_is_asked_and_nothing_is_done_twice() {
     }
 }
 
+/// A folder of files that are to be put away.
+fn untidy() -> Home {
+    let home = Home::new();
+    for number in 0..FILES {
+        let ending = ["txt", "png", "csv"][number % 3];
+        home.write(&format!("files/f{number}.{ending}"), format!("f{number}.{ending}"));
+    }
+    home
+}
+
+/// How long a run takes that nobody kills.
+fn a_life(agent: &str) -> Duration {
+    let home = untidy();
+    let files = home.path("files").display().to_string();
+    let begun = Instant::now();
+    home.run(&["run", "--max-steps", "500", "--agent", agent, "--files", &files, "tidy"]).exits(0);
+    begun.elapsed()
+}
+
 #[test]
 fn killed_at_any_moment_no_change_is_made_twice() {
     if !has_python() {
@@ -144,20 +163,17 @@ fn killed_at_any_moment_no_change_is_made_twice() {
     }
     let agent = format!("exec:python3 {}", example("agents/tidy.py"));
     let (mut kills, mut unknown, mut round) = (0_u32, 0_u32, 0_u64);
-    // Delays that spread over the life of a run; the same in every execution.
-    let mut delay = 0_u64;
+    // Delays that spread over the life of a run, which a fast machine makes short.
+    let life = a_life(&agent);
+    let mut delay = 0_u32;
     let mut next = || {
         delay = (delay * 73 + 41) % 397;
-        Duration::from_millis(10 + delay)
+        Duration::from_millis(5) + life * delay / 397
     };
     while kills < KILLS {
         round += 1;
         assert!(round <= 40, "only {kills} kills in {round} rounds");
-        let home = Home::new();
-        for number in 0..FILES {
-            let ending = ["txt", "png", "csv"][number % 3];
-            home.write(&format!("files/f{number}.{ending}"), format!("f{number}.{ending}"));
-        }
+        let home = untidy();
         let files = home.path("files").display().to_string();
         let flags = ["--agent", &agent, "--files", &files];
         // A program that is killed and started again looks at the folder again, and each look has the same result.
