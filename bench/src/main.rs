@@ -31,6 +31,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::steps::Disk;
 
+/// As in the command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A file system in memory.
 const MEMORY: &str = "/dev/shm";
 

@@ -39,6 +39,10 @@ use args::{Cli, Command, Globals};
 use exit::Exit;
 use failure::{Code, Failure};
 
+/// Takes a fifth off what a step costs beside its commits; a host of the library chooses its own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long the end of the process waits for the database to be closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
