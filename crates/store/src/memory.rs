@@ -43,7 +43,7 @@ use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
-use crate::admit::{self, Chain};
+use crate::admit::{self, Chain, Prepared};
 use crate::{observe, stored};
 
 use apply::View;
@@ -150,13 +150,14 @@ impl MemoryStore {
     fn append_now(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
         // Nothing here survives the process: the answer is what a file's would be for this append alone.
         let durability = append.durability;
+        let prepared = Prepared::of(append)?;
         let mut state = self.lock()?;
         let chain = Chain {
             instance: self.shared.instance,
             journal: self.shared.journal,
             tip: state.journal_tip()?,
         };
-        let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), append)?;
+        let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), prepared)?;
         let fault = self.next_fault();
         match fault {
             Some(Fault::BeforeCommit) => return Err(StoreError::Medium { code: 0 }),
