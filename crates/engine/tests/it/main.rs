@@ -23,6 +23,7 @@ mod grants;
 mod leases;
 mod limits;
 mod registering;
+mod runner;
 mod same_input;
 mod steps;
 mod takeover;
