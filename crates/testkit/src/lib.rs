@@ -17,6 +17,7 @@ pub mod crash;
 pub mod forge;
 pub mod permit;
 pub mod ports;
+pub mod preload;
 pub mod recording_store;
 pub mod scenario;
 pub mod skip;

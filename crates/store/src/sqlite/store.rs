@@ -25,7 +25,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::ddl::MIGRATIONS;
 use super::error::OpenError;
 use super::ledger::SqliteLedger;
-use super::open::{OpenMode, Opened, open};
+use super::open::{OpenMode, Opened, open, settle_log};
 use super::readers::{READERS, Readers};
 use super::same_file::SameFile;
 use super::task::Renewal;
@@ -126,6 +126,7 @@ impl SqliteStore {
         let writing = match mode {
             OpenMode::ReadOnly => None,
             OpenMode::CreateOrOpen | OpenMode::Existing => {
+                settle_log(&conn).map_err(|error| OpenError::from_sqlite(&path, &error))?;
                 writer::prepare(&conn);
                 let writer = Writer {
                     conn,

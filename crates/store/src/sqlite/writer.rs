@@ -22,7 +22,7 @@ use super::ddl::MIGRATIONS;
 use super::fault::{is_full, refusal};
 use super::lookup;
 use super::migrate::{WriterError, check_writer};
-use super::open::{OpenMode, open};
+use super::open::{OpenMode, open, start_log_anew};
 use super::same_file::SameFile;
 use super::task::{Ready, Task, Undone};
 use super::write::{Desk, Memory};
@@ -185,7 +185,8 @@ impl Writer {
         if self.synced { Durability::Synced } else { Durability::Written }
     }
 
-    /// A commit that returned an error may have happened: everything is closed, opened again and read again.
+    /// A commit that returned an error may have happened: everything is closed, opened again and read again, from a log
+    /// that is known to be on the disk.
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
         let before = self.seen.map(|seen| seen.tip);
         let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
@@ -193,13 +194,18 @@ impl Writer {
         let Some(reopened) = reopened.ok().filter(|reopened| self.file.is(reopened.file)) else {
             return (StoreError::InDoubt, false);
         };
+        // What ran out of room failed while it was written; every other error may be that of a sync.
+        let full = is_full(error);
+        if !full && !matches!(start_log_anew(&reopened.conn), Ok(true)) {
+            return (StoreError::InDoubt, false);
+        }
         self.conn = reopened.conn;
         prepare(&self.conn);
         self.synced = true;
         self.file = SameFile::watch(&self.path, reopened.file);
         let now = lookup::journal_tip(&self.conn).ok();
         // What ran out of room left no commit behind. Of every other error a trace may come back.
-        let absent = is_full(error) && now.is_some() && now == before;
+        let absent = full && now.is_some() && now == before;
         (if absent { StoreError::Full } else { StoreError::InDoubt }, true)
     }
 
