@@ -74,6 +74,12 @@ pub(crate) enum Command {
     /// Answers are judged with the reviewers of the configuration that is named with -c, and of that one alone. Without
     /// -c, with those of the usual configuration and of each that the runs of this database were begun with.
     Verify(commands::verify::Args),
+    /// Ask a policy again about what was decided
+    ///
+    /// Without -c and --policy each recorded evaluation is handed back to the rules that answered it, if the configuration
+    /// that the run was begun with, the usual one or the built-in rules still are those. With -c FILE it is handed to the
+    /// rules and the tools of today's configuration; with --policy FILE to its rules alone.
+    Recheck(commands::recheck::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell

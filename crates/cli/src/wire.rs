@@ -13,6 +13,7 @@ use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::{Reviewers, Verdict};
+use portcullis_engine::recheck::{Answer, Broken, Evaluation, Finding, Totals};
 use serde::Serialize;
 
 use crate::lookup::Words;
@@ -468,6 +469,102 @@ pub(crate) struct JudgesJson {
     pub(crate) keys: Option<usize>,
     /// Why it is not used.
     pub(crate) why: Option<String>,
+}
+
+/// A line of `recheck`: one evaluation.
+#[derive(Debug, Serialize)]
+pub(crate) struct EvaluationJson {
+    run: RunId,
+    seq: u64,
+    step: StepId,
+    index: u64,
+    tool: String,
+    /// `same`, `different` or `not_recheckable`.
+    finding: &'static str,
+    /// Why it cannot be asked again.
+    why: Option<&'static str>,
+    recorded: Verdict,
+    /// What becomes of the call now, where that differs.
+    now: Option<Value>,
+    policy: Digest,
+    /// The policy that was asked now.
+    asked: Option<Digest>,
+    spec_changed: bool,
+}
+
+impl EvaluationJson {
+    pub(crate) fn of(run: RunId, evaluation: &Evaluation) -> Self {
+        let (finding, why, now) = match &evaluation.finding {
+            Finding::Same => ("same", None, None),
+            Finding::Different(answer) => ("different", None, Some(answer_value(answer))),
+            Finding::NotRecheckable(why) => ("not_recheckable", Some(why.as_str()), None),
+        };
+        Self {
+            run,
+            seq: evaluation.seq,
+            step: evaluation.step,
+            index: evaluation.index,
+            tool: sanitize::clip(&evaluation.tool, MAX_TEXT_BYTES),
+            finding,
+            why,
+            recorded: evaluation.recorded.clone(),
+            now,
+            policy: evaluation.policy,
+            asked: evaluation.asked,
+            spec_changed: evaluation.spec_changed,
+        }
+    }
+}
+
+/// A verdict as everywhere, or `not_admitted` with a reason.
+fn answer_value(answer: &Answer) -> Value {
+    match answer {
+        Answer::Verdict(verdict) => portcullis_canon::to_value(verdict).unwrap_or_default(),
+        Answer::NotAdmitted(refusal) => {
+            let mut object = portcullis_canon::Object::new();
+            object.insert("outcome", "not_admitted");
+            object.insert("reason", refusal.as_str());
+            object.insert("rules", Vec::<Value>::new());
+            Value::Object(object)
+        }
+    }
+}
+
+/// The last line of `recheck` for a run, and for all.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecheckedJson {
+    run: Option<RunId>,
+    same: u64,
+    different: u64,
+    not_recheckable: u64,
+    broken: Option<BrokenJson>,
+    holds: bool,
+}
+
+impl RecheckedJson {
+    pub(crate) fn of(run: Option<RunId>, totals: &Totals) -> Self {
+        Self {
+            run,
+            same: totals.same,
+            different: totals.different,
+            not_recheckable: totals.not_recheckable,
+            broken: totals.broken.as_ref().map(BrokenJson::of),
+            holds: totals.holds(),
+        }
+    }
+}
+
+/// Where the record of a run stops to be one.
+#[derive(Debug, Serialize)]
+pub(crate) struct BrokenJson {
+    seq: i64,
+    why: String,
+}
+
+impl BrokenJson {
+    pub(crate) fn of(broken: &Broken) -> Self {
+        Self { seq: broken.seq, why: broken.why.to_string() }
+    }
 }
 
 /// Where a journal ends, as `verify --head SEQ:HASH` takes it.

@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;
+pub(crate) mod recheck;
 pub(crate) mod reject;
 pub(crate) mod resume;
 pub(crate) mod run;

@@ -261,6 +261,7 @@ fn hostile_text_is_seen_and_does_nothing() {
             &["show", &id],
             &["events", &id],
             &["explain", &id],
+            &["recheck", &id],
             &["runs", "--json"],
             &["inbox", "--json"],
             &["show", &id, "--json"],

@@ -103,6 +103,10 @@ fn what_runs_questions_and_steps_write_is_what_the_document_lists() {
     check("`events RUN`, `events --all`", &json(&["events", "--all"]), &[]);
     check("`explain RUN [STEP]`", &json(&["explain", &run]), &[]);
     check("`verify`", &json(&["verify"]), &[]);
+    let mut again = json(&["recheck", "--all"]);
+    home.sql("UPDATE events SET version = 9 WHERE kind = 'step.judged'");
+    again.extend(json(&["recheck", &run]));
+    check("`recheck RUN`, `recheck --all`", &again, &["`show RUN`"]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod endings;
 mod home;
 mod json_fields;
 mod launching;
+mod recheck;
 mod scene;
 mod setup;
 mod verify;

@@ -8,7 +8,7 @@ use portcullis_domain::observation::Observation;
 use portcullis_domain::verdict::Verdict;
 
 use super::{Fact, StepFacts};
-use crate::output::text;
+use crate::output::{text, verdict};
 
 /// Where values begin.
 const LABEL_COLUMNS: usize = 14;
@@ -72,8 +72,7 @@ impl Told {
 
     fn judged(&mut self, fact: &Fact, body: &StepJudged) {
         let verdict = &body.verdict;
-        let why = verdict.reason().map(|reason| format!(": {}", reason.as_str()));
-        self.head("verdict", fact, &format!("{}{}", verdict.outcome(), why.unwrap_or_default()));
+        self.head("verdict", fact, &verdict::words(verdict));
         self.quoted("tool", &body.admitted.tool);
         self.own("effect", body.admitted.effect.as_str());
         for rule in verdict.rules() {
