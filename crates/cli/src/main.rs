@@ -32,6 +32,7 @@ mod scratch;
 mod signals;
 mod start;
 mod usage;
+mod waits;
 mod wire;
 mod words;
 

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::lookup::Words;
 use crate::output::card::capped;
+use crate::waits::Waits;
 
 /// The most bytes of one text.
 pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -123,6 +124,8 @@ pub(crate) struct RunJson {
     denials: u64,
     active_us: u64,
     waits: Option<QuestionId>,
+    /// What it waits for, where that was asked.
+    waits_for: Option<WaitsJson>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
     events: u64,
@@ -149,11 +152,16 @@ impl RunJson {
             denials: run.denials,
             active_us: run.active_us,
             waits: run.question,
+            waits_for: None,
             created_at: run.created_at,
             finished_at: run.finished_at,
             events: run.seq,
             hash: run.hash,
         }
+    }
+
+    pub(crate) fn waiting_for(self, waits: Option<&Waits>) -> Self {
+        Self { waits_for: waits.map(WaitsJson::of), ..self }
     }
 }
 
@@ -404,18 +412,89 @@ pub(crate) struct CancelledJson {
     pub(crate) by: String,
 }
 
+/// What a run that has not ended waits for.
+#[derive(Debug, Serialize)]
+pub(crate) struct WaitsJson {
+    /// `driver`, `resume`, `people`, `grant` or `damaged`.
+    what: &'static str,
+    process: Option<u32>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    question: Option<QuestionId>,
+    kind: Option<&'static str>,
+    role: Option<String>,
+    needed: Option<u32>,
+    yes: Option<u32>,
+    overdue: bool,
+}
+
+impl WaitsJson {
+    pub(crate) fn of(waits: &Waits) -> Self {
+        let bare = Self {
+            what: waits.as_str(),
+            process: None,
+            since: None,
+            until: None,
+            question: None,
+            kind: None,
+            role: None,
+            needed: None,
+            yes: None,
+            overdue: false,
+        };
+        match waits {
+            Waits::Driver { process, until } => {
+                Self { process: Some(*process), until: Some(*until), ..bare }
+            }
+            Waits::Resume { since } => Self { since: *since, ..bare },
+            Waits::Damaged(question) => Self { question: Some(*question), ..bare },
+            Waits::People(asked) | Waits::Grant(asked) => Self {
+                until: asked.until,
+                question: Some(asked.question),
+                kind: Some(asked.kind.as_str()),
+                role: Some(sanitize::clip(&asked.role, MAX_TEXT_BYTES)),
+                needed: Some(asked.needed),
+                yes: Some(asked.yes),
+                overdue: asked.overdue,
+                ..bare
+            },
+        }
+    }
+}
+
 /// A line of `explain`: one step.
 #[derive(Debug, Serialize)]
 pub(crate) struct StepFactsJson {
     pub(crate) step: StepId,
     pub(crate) index: Option<u64>,
+    /// What was decided about it; null where the record does not hold.
+    pub(crate) decision: Option<&'static str>,
+    /// The refusal or the failure behind it.
+    pub(crate) because: Option<&'static str>,
+    /// Who answered its latest question, and what.
+    pub(crate) people: Vec<SaidJson>,
+    /// What the step waits for now.
+    pub(crate) waits_for: Option<WaitsJson>,
     pub(crate) facts: Vec<FactJson>,
+}
+
+/// Somebody's answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct SaidJson {
+    person: String,
+    answer: &'static str,
+}
+
+impl SaidJson {
+    pub(crate) fn of(person: &str, answer: &'static str) -> Self {
+        Self { person: sanitize::clip(person, MAX_TEXT_BYTES), answer }
+    }
 }
 
 /// One recorded fact about a step.
 #[derive(Debug, Serialize)]
 pub(crate) struct FactJson {
-    seq: i64,
+    seq: u64,
     at: Timestamp,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -428,7 +507,7 @@ pub(crate) struct FactJson {
 
 impl FactJson {
     pub(crate) fn of(
-        seq: i64,
+        seq: u64,
         at: Timestamp,
         body: &Body,
         detail: Option<&Value>,

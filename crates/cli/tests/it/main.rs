@@ -14,6 +14,7 @@ mod confined;
 mod crash;
 mod decide;
 mod endings;
+mod explain;
 mod home;
 mod json_fields;
 mod launching;

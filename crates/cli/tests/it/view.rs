@@ -221,3 +221,41 @@ fn erased_words_are_said_to_be_erased() {
     assert!(out.contains("goal            erased"), "{out}");
     assert!(scene.run(&["verify"]).out(0).contains("1 erased on record"));
 }
+
+#[test]
+fn runs_that_have_not_ended_say_what_they_wait_for() {
+    let scene = Scene::new();
+    assert_eq!(scene.run(&["runs", "--stuck"]).out(0), "no run that has not ended\n");
+    let ([done, waits, left], _held) = office(&scene);
+    let granted = scene.asking("send more", "c.txt");
+    scene.run(&["approve", &granted.to_string(), "--yes"]).out(0);
+    let table = scene.run(&["runs", "--stuck"]).out(0);
+    insta::assert_snapshot!("runs_stuck", numbered(&table));
+    assert!(!table.contains(&done.to_string()));
+    let json = scene.run(&["runs", "--stuck", "--json"]).json(0);
+    let whats: Vec<(&str, &str)> = (0..3)
+        .map(|at| {
+            let field = |name: &str| text_at(&json, &format!("/runs/{at}/{name}"));
+            (field("run"), field("waits_for/what"))
+        })
+        .collect();
+    let (left, granted, waits) = (left.to_string(), granted.to_string(), waits.to_string());
+    assert_eq!(whats, [(&*left, "resume"), (&*granted, "grant"), (&*waits, "people")]);
+    // Two lists, and one page after another.
+    for (offset, run) in [("0", &left), ("1", &granted), ("2", &waits)] {
+        let page = scene.run(&["runs", "--stuck", "--limit", "1", "--offset", offset]).out(0);
+        assert!(page.contains(run.as_str()), "{offset}: {page}");
+        assert_eq!(page.contains("of 3 shown"), offset != "2", "{page}");
+    }
+    assert_eq!(scene.run(&["runs", "--stuck", "--offset", "3"]).out(0), "no runs from there on\n");
+    assert_eq!(scene.run(&["runs", "--stuck", "--status", "waiting"]).code, 2);
+    // A question that cannot be read hides no run.
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    db.execute("UPDATE questions SET reviewers = 'nobody'", ()).unwrap();
+    let table = scene.run(&["runs", "--stuck"]).out(0);
+    assert_eq!(
+        table.matches("which cannot be read; run `portcullis verify`").count(),
+        2,
+        "{table}"
+    );
+}
