@@ -3,7 +3,7 @@
 //! A [`Gate`] creates a run or goes on with one and hands out a [`HeldRun`]. A host that keeps its own loop
 //! calls [`HeldRun::step`], [`HeldRun::propose`] and [`HeldRun::execute`]; [`Driving`] does the same with an
 //! agent. What people do beside a run stands in [`operator`]; [`recheck`] asks a policy again about
-//! what is recorded.
+//! what is recorded, and [`diff`] compares two runs.
 //!
 //! Per step there are two synced appends and one that is only written: the raw proposal; verdict, use of a
 //! grant and intent; outcome and the next step. The effect runs between the last two, in a task that the engine
@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diff;
 mod driver;
 mod error;
 mod gate;

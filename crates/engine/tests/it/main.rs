@@ -15,6 +15,7 @@ mod world;
 mod admission;
 mod approvals;
 mod damaged;
+mod diff;
 mod drivers;
 mod dropped;
 mod edges;
