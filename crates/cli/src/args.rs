@@ -69,6 +69,8 @@ pub(crate) enum Command {
     Cancel(commands::cancel::Args),
     /// Say why a step was decided as it was
     Explain(commands::explain::Args),
+    /// Compare two runs, step by step
+    Diff(commands::diff::Args),
     /// Check the whole record
     ///
     /// Answers are judged with the reviewers of the configuration that is named with -c, and of that one alone. Without

@@ -13,6 +13,7 @@ use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::{Reviewers, Verdict};
+use portcullis_engine::diff::{self, Section, Side, Where};
 use portcullis_engine::recheck::{Answer, Broken, Evaluation, Finding, Totals};
 use serde::Serialize;
 
@@ -629,6 +630,104 @@ impl RecheckedJson {
             not_recheckable: totals.not_recheckable,
             broken: totals.broken.as_ref().map(BrokenJson::of),
             holds: totals.holds(),
+        }
+    }
+}
+
+/// A line of `diff`: one place of both runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct SectionJson {
+    /// `beginning`, `step` or `end`.
+    place: &'static str,
+    index: Option<u64>,
+    one: Option<StepId>,
+    other: Option<StepId>,
+    tool: Option<String>,
+    differences: Vec<DifferenceJson>,
+    unknown: Vec<UnknownJson>,
+}
+
+/// One thing that two runs do not have alike.
+#[derive(Debug, Serialize)]
+struct DifferenceJson {
+    part: &'static str,
+    at: String,
+    one: Option<Value>,
+    other: Option<Value>,
+    /// Which of them has something there, when the other has nothing.
+    only: Option<&'static str>,
+}
+
+/// One thing that cannot be compared.
+#[derive(Debug, Serialize)]
+struct UnknownJson {
+    part: &'static str,
+    side: &'static str,
+    why: &'static str,
+}
+
+impl SectionJson {
+    pub(crate) fn of(section: &Section) -> Self {
+        let (place, index) = match section.place {
+            Where::Beginning => ("beginning", None),
+            Where::Step(index) => ("step", Some(index)),
+            Where::End => ("end", None),
+        };
+        let value = |value: &Option<Value>| value.as_ref().map(|v| capped(v, MAX_TEXT_BYTES));
+        let differences = section.differences.iter().map(|found| DifferenceJson {
+            part: found.part.as_str(),
+            at: sanitize::clip(&found.at, MAX_TEXT_BYTES),
+            one: value(&found.one),
+            other: value(&found.other),
+            only: match (&found.one, &found.other) {
+                (Some(_), None) => Some(Side::One.as_str()),
+                (None, Some(_)) => Some(Side::Other.as_str()),
+                _ => None,
+            },
+        });
+        let unknown = section.unknown.iter().map(|found| UnknownJson {
+            part: found.part.as_str(),
+            side: found.side.as_str(),
+            why: found.why.as_str(),
+        });
+        Self {
+            place,
+            index,
+            one: section.one,
+            other: section.other,
+            tool: section.tool.as_deref().map(|tool| sanitize::clip(tool, MAX_TEXT_BYTES)),
+            differences: differences.collect(),
+            unknown: unknown.collect(),
+        }
+    }
+}
+
+/// The last line of `diff`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ComparedJson {
+    is_same: bool,
+    parted: Option<u64>,
+    steps_same: u64,
+    steps_different: u64,
+    only_one: u64,
+    only_other: u64,
+    not_compared: u64,
+    broken_one: Option<BrokenJson>,
+    broken_other: Option<BrokenJson>,
+}
+
+impl ComparedJson {
+    pub(crate) fn of(totals: &diff::Totals) -> Self {
+        Self {
+            is_same: totals.is_same(),
+            parted: totals.parted,
+            steps_same: totals.same,
+            steps_different: totals.different,
+            only_one: totals.only_one,
+            only_other: totals.only_other,
+            not_compared: totals.unknown,
+            broken_one: totals.broken_one.as_ref().map(BrokenJson::of),
+            broken_other: totals.broken_other.as_ref().map(BrokenJson::of),
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod approve;
 pub(crate) mod cancel;
 mod decide;
 pub(crate) mod demo;
+pub(crate) mod diff;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod inbox;

@@ -262,6 +262,7 @@ fn hostile_text_is_seen_and_does_nothing() {
             &["events", &id],
             &["explain", &id],
             &["recheck", &id],
+            &["diff", &id, &id],
             &["runs", "--json"],
             &["inbox", "--json"],
             &["show", &id, "--json"],

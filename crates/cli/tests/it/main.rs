@@ -13,6 +13,7 @@ mod bad_input;
 mod confined;
 mod crash;
 mod decide;
+mod diff;
 mod endings;
 mod explain;
 mod home;

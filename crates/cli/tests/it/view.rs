@@ -145,6 +145,7 @@ fn viewing_never_makes_a_database_and_says_so_in_one_sentence() {
         &["show", &run],
         &["events", "--all"],
         &["explain", &run],
+        &["diff", &run, &run],
         &["recheck", "--all"],
         &["approve", &run, "--yes"],
         &["cancel", &run],

@@ -112,9 +112,8 @@ impl<'a> Story<'a> {
     pub(super) async fn end(&mut self) -> Result<Parts, StoreError> {
         let mut parts = Parts::new();
         let Some(run) = self.trace.state().map(|state| state.run.clone()) else { return Ok(parts) };
-        let mut end = Object::new();
-        end.insert("status", run.status.as_str());
-        end.insert("reason", run.reason.map_or(Value::Null, |reason| reason.as_str().into()));
+        let reason = run.reason.map(|reason| reason.as_str());
+        let end = names([("status", Some(run.status.as_str())), ("reason", reason)]);
         parts.insert(Part::End, Ok(Held::Value(Value::Object(end))));
         if let Some(note) = run.note {
             parts.insert(Part::Note, self.content(note, Recorded::Note, words_of).await?);
@@ -146,10 +145,10 @@ impl<'a> Story<'a> {
     pub(super) async fn parts_of(&mut self, step: Option<&Step>) -> Result<Parts, StoreError> {
         let mut parts = Parts::new();
         let Some(step) = step else { return Ok(parts) };
-        let text = |text: &'static str| Value::from(text);
-        let mut kind = Object::new();
-        kind.insert("kind", step.kind.map_or(Value::Null, |kind| text(kind.as_str())));
-        kind.insert("origin", step.origin.map_or(Value::Null, |origin| text(origin.as_str())));
+        let kind = names([
+            ("kind", step.kind.map(|kind| kind.as_str())),
+            ("origin", step.origin.map(|origin| origin.as_str())),
+        ]);
         parts.insert(Part::Kind, Ok(Held::Value(Value::Object(kind))));
         parts.insert(Part::Outcome, Ok(Held::Value(outcome(step))));
         if let Some(verdict) = &step.verdict {
@@ -201,16 +200,22 @@ fn words_of(bytes: Vec<u8>) -> Held {
     if bytes.len() > MAX_PARSED_BYTES { Held::Large(bytes) } else { Held::Value(words(&bytes)) }
 }
 
+/// An object of the names that there are.
+fn names<const N: usize>(all: [(&str, Option<&'static str>); N]) -> Object {
+    all.into_iter().filter_map(|(key, name)| Some((key.to_owned(), Value::from(name?)))).collect()
+}
+
 fn outcome(step: &Step) -> Value {
-    let mut outcome = Object::new();
-    outcome.insert("status", step.status.as_str());
+    let observed = step.observation.as_ref();
+    let mut outcome = names([
+        ("status", Some(step.status.as_str())),
+        ("kind", observed.map(|observation| observation.kind.as_str())),
+        ("refusal", observed.and_then(|o| o.refusal).map(|refusal| refusal.as_str())),
+        ("failure", observed.and_then(|o| o.failure).map(|failure| failure.as_str())),
+    ]);
     outcome.insert("starts", u64::from(step.starts));
-    if let Some(observation) = &step.observation {
-        let name = |name: Option<&'static str>| name.map_or(Value::Null, Value::from);
-        outcome.insert("kind", observation.kind.as_str());
-        outcome.insert("refusal", name(observation.refusal.map(|refusal| refusal.as_str())));
-        outcome.insert("failure", name(observation.failure.map(|failure| failure.as_str())));
-        outcome.insert("cut", observation.cut);
+    if observed.is_some_and(|observation| observation.cut) {
+        outcome.insert("cut", true);
     }
     Value::Object(outcome)
 }
