@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Answer as Word;
-use portcullis_domain::event::Body;
+use portcullis_domain::event::{Body, StepJudged};
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Clock as _, Policy, Store as _};
+use portcullis_domain::proposal::ProposalOrigin;
 use portcullis_domain::row::Cell;
 use portcullis_domain::tool::EffectClass;
+use portcullis_domain::verdict::Verdict;
 use portcullis_engine::recheck::{
     Against, Answer, Evaluation, Finding, Obstacle, Recheck, Recorded, Rules, Totals,
 };
@@ -291,18 +293,15 @@ fn an_event_that_was_changed_ends_what_is_believed() {
     }
 }
 
-#[test]
-fn a_record_that_was_made_anew_with_another_verdict_differs() {
-    let world = World::new();
-    let run = one_look(&world);
+/// Changes the one evaluation of a record, and makes every hash anew.
+fn rewrite(world: &World, change: impl Fn(&mut StepJudged)) {
     let events = world.store.tamper(|raw| raw.events.clone()).unwrap();
     let forged = portcullis_testkit::forge::forge(
         events,
         world.store.instance(),
         |_, stored, body| match body {
             Body::StepJudged(mut judged) => {
-                judged.facts.owner = "mallory".to_owned();
-                judged.policy = ClassTable::empty().id();
+                change(&mut judged);
                 vec![(stored, Body::StepJudged(judged))]
             }
             body => vec![(stored, body)],
@@ -310,8 +309,41 @@ fn a_record_that_was_made_anew_with_another_verdict_differs() {
         |_| (),
     );
     world.store.tamper(|raw| raw.events = forged.events).unwrap();
+}
+
+#[test]
+fn a_record_that_was_made_anew_with_another_verdict_differs() {
+    let world = World::new();
+    let run = one_look(&world);
+    rewrite(&world, |judged| judged.policy = ClassTable::empty().id());
     let (found, totals) = these(&world, run, &ClassTable::empty());
     assert_eq!((totals.different, totals.broken), (1, None), "{found:?}");
+}
+
+#[test]
+fn a_record_that_was_made_anew_about_another_call_is_not_asked_about() {
+    let other = Digest::of(portcullis_canon::Kind::Arguments, b"other");
+    let call = |judged: &mut StepJudged| judged.admitted.call = other;
+    let changes: [(&str, &dyn Fn(&mut StepJudged)); 4] = [
+        ("request", &|judged| judged.admitted.request = other),
+        ("effect", &|judged| judged.admitted.effect = EffectClass::LocalMutation),
+        ("origin", &|judged| judged.origin = ProposalOrigin::Operator),
+        ("rules", &|judged| judged.verdict = Verdict::Allow { rules: vec!["mine".to_owned()] }),
+    ];
+    for (what, change) in changes {
+        let world = World::new();
+        let run = one_look(&world);
+        rewrite(&world, change);
+        assert_eq!(obstacle(&world, run), Obstacle::CallDiffers, "{what}");
+    }
+    // The call digest itself: the intent names it too, and the fold compares the two.
+    let world = World::new();
+    let mut held = world.begin();
+    assert_eq!(turn(&mut held, crate::world::call("burn", 1)), Progress::Observed);
+    let run = held.run();
+    block_on(held.close()).unwrap();
+    rewrite(&world, call);
+    assert_eq!(obstacle(&world, run), Obstacle::CallDiffers);
 }
 
 #[test]
