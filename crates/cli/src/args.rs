@@ -38,7 +38,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXITS: &str = "Exit codes: 0 done, 1 refused, failed or not intact, 2 usage, 3 a run waits for a person, 130 stopped by a signal.";
+const EXITS: &str = "Exit codes: 0 done, 1 refused, failed, not intact or not the same, 2 usage, 3 a run waits for a person, 130 stopped by a signal.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -59,13 +59,13 @@ pub enum Part {
     Limits,
     /// The frozen set: each tool's name and the digest of its spec.
     Tools,
-    /// The identity of the policy: at the start of a run, or of a step's verdict.
+    /// The identity of the policy: at the start of a run; of a step only where it is another than at the start.
     Policy,
     /// What the proposal is, and where it says it comes from.
     Kind,
     /// The tool.
     Tool,
-    /// The digest of the spec that the call was judged with.
+    /// The digest of the spec that the call was judged with, where it is another than in the frozen set.
     Spec,
     /// The canonical arguments.
     Arguments,

@@ -8,7 +8,8 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::StoreError;
 use portcullis_domain::proposal::{Ask, Proposal};
-use portcullis_domain::step::Step;
+use portcullis_domain::run::FrozenTool;
+use portcullis_domain::step::{Admitted, Step};
 
 use super::Part;
 use crate::retrace::{Broken, Fault, Obstacle, Place, Recorded, Shelf, Trace, obstacle};
@@ -155,7 +156,9 @@ impl<'a> Story<'a> {
             let verdict = to_value(verdict).unwrap_or_default();
             parts.insert(Part::Verdict, Ok(Held::Value(verdict)));
         }
-        if let Some(policy) = step.policy {
+        // What a run was begun with is compared once; here stands only what is another by now.
+        let began = self.trace.state().map(|state| state.run.policy);
+        if let Some(policy) = step.policy.filter(|policy| Some(*policy) != began) {
             parts.insert(Part::Policy, Ok(Held::text(policy.to_string())));
         }
         self.asked_for(step, &mut parts).await?;
@@ -176,7 +179,9 @@ impl<'a> Story<'a> {
             return Ok(());
         };
         parts.insert(Part::Tool, Ok(Held::text(admitted.tool.as_str())));
-        parts.insert(Part::Spec, Ok(Held::text(admitted.spec.to_string())));
+        if !self.is_frozen(admitted) {
+            parts.insert(Part::Spec, Ok(Held::text(admitted.spec.to_string())));
+        }
         let call = match self.trace.state() {
             Some(state) => self.shelf.call(state, step, admitted).await,
             None => Err(Fault::Obstacle(Obstacle::CallDiffers)),
@@ -184,6 +189,14 @@ impl<'a> Story<'a> {
         let arguments = obstacle(call)?.map(|made| Value::Object(made.call.arguments));
         parts.insert(Part::Arguments, arguments.map(Held::Value));
         Ok(())
+    }
+
+    /// Whether the call was judged with the spec that its run was begun with.
+    fn is_frozen(&self, admitted: &Admitted) -> bool {
+        self.trace.state().is_some_and(|state| {
+            let same = |tool: &FrozenTool| tool.name == admitted.tool && tool.spec == admitted.spec;
+            state.run.tools.iter().any(same)
+        })
     }
 
     async fn content(

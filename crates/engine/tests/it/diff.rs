@@ -86,7 +86,7 @@ fn each_part_of_a_step_is_compared() {
     check(&[call("look", 1), call("look", 7), done()], &[(second, Part::Arguments, "/n")], Some(1));
     check(
         &[call("write", 1), call("look", 2), done()],
-        &[(first, Part::Tool, ""), (first, Part::Spec, ""), (first, Part::Verdict, "/rules/0")],
+        &[(first, Part::Tool, ""), (first, Part::Verdict, "/rules/0")],
         Some(0),
     );
     let end = br#"{"kind":"complete","result":{"n":2}}"#.to_vec();
@@ -175,6 +175,35 @@ fn what_they_were_begun_with_is_compared() {
     let (found, _) = all(&world, other, bare);
     let look = found[0].differences.iter().find(|d| d.at == "/look").unwrap();
     assert!(look.one.is_some() && look.other.is_none());
+}
+
+#[test]
+fn rules_and_tools_that_changed_on_the_way_are_told_at_their_step() {
+    let world = World::new();
+    let run = |change: &dyn Fn()| {
+        let mut held = world.begin();
+        let id = held.run();
+        turn(&mut held, call("look", 1));
+        block_on(held.close()).unwrap();
+        change();
+        let (mut held, _) = world.take(2, id);
+        turn(&mut held, call("look", 2));
+        block_on(held.close()).unwrap();
+        id
+    };
+    let plain = run(&|| ());
+    let rules = run(&|| world.policy.set(EffectClass::Destructive, Outcome::Allow));
+    let (found, totals) = all(&world, plain, rules);
+    assert_eq!(named(&found), [(Where::Step(1), Part::Policy, "")]);
+    assert_eq!(totals.parted, Some(1));
+    let after = run(&|| world.tools.describe("Changed."));
+    let (found, _) = all(&world, rules, after);
+    let expected = [
+        (Where::Beginning, Part::Policy, ""),
+        (Where::Step(1), Part::Spec, ""),
+        (Where::Step(1), Part::Policy, ""),
+    ];
+    assert_eq!(named(&found), expected);
 }
 
 #[test]
