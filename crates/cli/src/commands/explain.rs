@@ -159,13 +159,9 @@ impl Telling {
                 }
                 self.refresh();
             }
-            let last = page.last().and_then(|event| u64::try_from(event.journal_seq).ok());
-            match last {
-                Some(last)
-                    if last > after && page.len() == usize::try_from(MAX_PAGE).unwrap_or(0) =>
-                {
-                    after = last;
-                }
+            // A page of large events is shorter than its limit: only an empty one is the end.
+            match page.last().and_then(|event| u64::try_from(event.journal_seq).ok()) {
+                Some(last) if last > after => after = last,
                 _ => break,
             }
         }

@@ -260,3 +260,34 @@ fn runs_that_have_not_ended_say_what_they_wait_for() {
         "{table}"
     );
 }
+
+#[test]
+fn a_run_of_large_events_is_told_to_its_end() {
+    let scene = Scene::new();
+    let task = portcullis_engine::Task {
+        goal: "much".to_owned(),
+        // Stands in each verdict, so that some forty of them are more than one page holds.
+        owner: "x".repeat(500_000),
+        thread: None,
+        parent: None,
+        limits: portcullis_domain::limits::Limits::default(),
+        agent: "scripted:test".to_owned(),
+        unconfined_agent: false,
+    };
+    let mut run = block_on(scene.gate.begin(&scene.scope, task)).unwrap();
+    for n in 0..40 {
+        let path = Value::from(n.to_string());
+        assert_eq!(scene.propose(&mut run, "look", [("path", path)], None), Progress::Observed);
+    }
+    let id = run.run().to_string();
+    block_on(run.close()).unwrap();
+    assert!(scene.run(&["explain", &id, "39"]).out(0).contains("allowed"));
+    let events = scene.run(&["events", &id, "--limit", "0"]).out(0);
+    let own = scene.run(&["runs", "--json"]).json(0);
+    let recorded = own.pointer("/runs/0/events").and_then(Value::as_u64).unwrap();
+    assert_eq!(u64::try_from(events.lines().count()).unwrap(), recorded);
+    let some = scene.run(&["events", &id, "--limit", "150"]).out(0);
+    assert_eq!(some.lines().count(), 150);
+    assert!(scene.run(&["recheck", &id]).out(0).contains("40 same, 0 different"));
+    assert!(scene.run(&["diff", &id, &id]).out(0).contains("41 alike"));
+}
