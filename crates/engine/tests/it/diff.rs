@@ -144,8 +144,7 @@ fn what_they_were_begun_with_is_compared() {
     let other = held.run();
     block_on(held.close()).unwrap();
     let (found, totals) = all(&world, one, other);
-    let begun: Vec<_> =
-        named(&found).into_iter().map(|(place, part, at)| (place, part, at)).collect();
+    let begun = named(&found);
     let at = |part, at| (Where::Beginning, part, at);
     assert_eq!(
         begun,

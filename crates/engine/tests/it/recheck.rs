@@ -293,6 +293,9 @@ fn an_event_that_was_changed_ends_what_is_believed() {
     }
 }
 
+/// What is changed of an evaluation, and how.
+type Change<'a> = (&'static str, &'a dyn Fn(&mut StepJudged));
+
 /// Changes the one evaluation of a record, and makes every hash anew.
 fn rewrite(world: &World, change: impl Fn(&mut StepJudged)) {
     let events = world.store.tamper(|raw| raw.events.clone()).unwrap();
@@ -324,7 +327,7 @@ fn a_record_that_was_made_anew_with_another_verdict_differs() {
 fn a_record_that_was_made_anew_about_another_call_is_not_asked_about() {
     let other = Digest::of(portcullis_canon::Kind::Arguments, b"other");
     let call = |judged: &mut StepJudged| judged.admitted.call = other;
-    let changes: [(&str, &dyn Fn(&mut StepJudged)); 4] = [
+    let changes: [Change<'_>; 4] = [
         ("request", &|judged| judged.admitted.request = other),
         ("effect", &|judged| judged.admitted.effect = EffectClass::LocalMutation),
         ("origin", &|judged| judged.origin = ProposalOrigin::Operator),
