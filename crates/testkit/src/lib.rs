@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod counter;
 pub mod crash;
 pub mod forge;
 pub mod permit;
