@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use portcullis::domain::event::Body;
 use portcullis_testkit::counter::Counter;
+use portcullis_testkit::crash::Phase;
 
 use super::cast::Mode;
 use super::judge::Blame;
-use super::place::Medium;
-use super::points::{Leg, Outcome, Point, rehearse, try_point};
-use super::stage::{Side, Sighted};
+use super::place::{Exit, Medium, Place};
+use super::points::{Leg, Outcome, Point, rehearse, rehearse_from, try_point};
+use super::stage::{Aim, Side, Sighted};
 use super::story::{STORIES, Story};
 
 /// How many points are tried at once.
@@ -34,32 +35,96 @@ pub(crate) enum Choice {
     All,
 }
 
+/// A story that was played once without a kill.
+struct Played {
+    story: &'static Story,
+    medium: Medium,
+    /// What people say about an unknown outcome.
+    mode: Mode,
+    /// Whether it goes on from a process that was killed before.
+    recovers: bool,
+    legs: Vec<Leg>,
+}
+
 /// The stories, each played once without a kill.
 pub(crate) struct Rehearsals {
-    played: Vec<(&'static Story, Medium, Vec<Leg>)>,
+    played: Vec<Played>,
 }
+
+/// Stories that are also played from a process on that was killed right after the first effect of this tool. The run is
+/// taken up, a person has the call made again where it changes something, and it is made again.
+const RECOVERIES: [(&str, &str); 4] =
+    [("host", "write"), ("host", "look"), ("two-people", "shred"), ("late", "slow")];
+
+/// The processes of a recovery: after them it is as any other run.
+const RECOVERING: usize = 3;
 
 impl Rehearsals {
     pub(crate) fn play(stories: &[&'static Story], media: &[Medium], counter: &Counter) -> Self {
-        let pairs = media.iter().flat_map(|medium| stories.iter().map(move |s| (*s, *medium)));
-        Self {
-            played: pairs
-                .map(|(story, medium)| (story, medium, rehearse(story, medium, counter)))
-                .collect(),
+        let mut played = Vec::new();
+        for (story, medium) in pairs(stories, media) {
+            let legs = rehearse(story, medium, counter);
+            played.push(Played { story, medium, mode: Mode::Story, recovers: false, legs });
         }
+        Self { played }
+    }
+
+    /// What follows a first kill, for those of the stories that have such a sequel.
+    pub(crate) fn recover(stories: &[&'static Story], media: &[Medium], counter: &Counter) -> Self {
+        let mut played = Vec::new();
+        for (story, medium) in pairs(stories, media) {
+            for (_, tool) in RECOVERIES.iter().filter(|(name, _)| *name == story.name) {
+                let place = killed_after(story, medium, tool, counter);
+                let mut legs = rehearse_from(story, &place, Mode::Again);
+                legs.truncate(RECOVERING);
+                played.push(Played { story, medium, mode: Mode::Again, recovers: true, legs });
+            }
+        }
+        Self { played }
+    }
+
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.played.extend(other.played);
+        self
     }
 
     /// All points, in the order of the grid.
     pub(crate) fn points(&self) -> Vec<Point<'_>> {
-        let legs = self.played.iter().flat_map(|(story, medium, legs)| {
-            legs.iter().enumerate().map(move |(leg, part)| (*story, *medium, leg, part))
+        let legs = self.played.iter().flat_map(|played| {
+            played.legs.iter().enumerate().map(move |(leg, part)| (played, leg, part))
         });
-        legs.flat_map(|(story, medium, leg, part)| {
+        legs.flat_map(|(played, leg, part)| {
+            let Played { story, medium, mode, recovers, .. } = *played;
             let certain = part.sighted.iter().filter(|sight| is_certain(sight));
-            certain.map(move |at| Point { story, medium, leg, part, at, mode: Mode::Story })
+            certain.map(move |at| Point { story, medium, leg, part, at, mode, recovers })
         })
         .collect()
     }
+}
+
+fn pairs(
+    stories: &[&'static Story],
+    media: &[Medium],
+) -> impl Iterator<Item = (&'static Story, Medium)> {
+    media.iter().flat_map(|medium| stories.iter().map(move |story| (*story, *medium)))
+}
+
+/// A place whose process was killed right after the first effect of a tool, before anybody knew of it.
+pub(crate) fn killed_after(
+    story: &'static Story,
+    medium: Medium,
+    tool: &str,
+    counter: &Counter,
+) -> Place {
+    let effect = |sight: &&Sighted| {
+        matches!(sight.aim, Aim::Effect(_, Phase::After)) && sight.what == [tool]
+    };
+    let legs = rehearse(story, medium, counter);
+    let found = legs.iter().find_map(|leg| Some((leg, leg.sighted.iter().find(effect)?.aim)));
+    let (leg, aim) = found.unwrap();
+    let place = leg.before.copy();
+    assert_eq!(place.play(story, leg.role, Mode::Story, Some(aim)), Exit::Killed);
+    place
 }
 
 /// Renewals go on for as long as a call takes; the first two are the ones that every process reaches.

@@ -86,12 +86,20 @@ pub(crate) struct Point<'a> {
     pub(crate) at: &'a Sighted,
     /// What people say up to the kill.
     pub(crate) mode: Mode,
+    /// Whether a process was killed before.
+    pub(crate) recovers: bool,
 }
 
 impl Point<'_> {
     pub(crate) fn name(&self) -> String {
-        let Self { story, medium, leg, at, .. } = self;
-        format!("{} {} {leg} {}", story.name, medium.name(), at.aim)
+        let Self { story, medium, at, .. } = self;
+        format!("{} {} {} {}", story.name, medium.name(), self.process(), at.aim)
+    }
+
+    /// Which process of its story it is.
+    pub(crate) fn process(&self) -> String {
+        let again = if self.recovers { " again" } else { "" };
+        format!("{} {}{again}", self.leg, self.part.role.name())
     }
 }
 

@@ -52,7 +52,7 @@ impl Report<'_> {
             vec![
                 point.story.name.to_owned(),
                 point.medium.name().to_owned(),
-                format!("{} {}", point.leg, point.part.role.name()),
+                point.process(),
                 point.at.aim.to_string(),
                 point.at.what.join(" "),
                 point.at.wrote.clone().unwrap_or_default(),
@@ -89,14 +89,11 @@ impl Report<'_> {
 
     /// How the points of each story ended, over each store.
     pub(crate) fn sums(&self) -> String {
-        let mut keys: Vec<(Medium, &str)> =
-            self.points.iter().map(|point| (point.medium, point.story.name)).collect();
+        let key = |point: &Point<'_>| (point.medium, point.story.name, point.recovers);
+        let mut keys: Vec<_> = self.points.iter().map(key).collect();
         keys.dedup();
-        let row = |medium: Option<Medium>, story: Option<&str>| {
-            let here = |point: &Point<'_>| {
-                medium.is_none_or(|m| point.medium == m)
-                    && story.is_none_or(|s| point.story.name == s)
-            };
+        let row = |only: Option<(Medium, &str, bool)>| {
+            let here = |point: &Point<'_>| only.is_none_or(|only| only == key(point));
             let fate = |fate| self.count(|p, outcome| here(p) && outcome.fate == Some(fate));
             let blame = |blame| self.count(|p, outcome| here(p) && outcome.has(blame));
             let numbers = [
@@ -108,16 +105,16 @@ impl Report<'_> {
                 blame(Blame::Loss),
                 blame(Blame::Other),
             ];
-            let mut cells = vec![
-                story.unwrap_or("all").to_owned(),
-                medium.map_or("both", Medium::name).to_owned(),
-            ];
+            let (medium, story, again) =
+                only.map_or(("", "all", ""), |(medium, story, recovers)| {
+                    (medium.name(), story, if recovers { ", killed again" } else { "" })
+                });
+            let mut cells = vec![format!("{story}{again}"), medium.to_owned()];
             cells.extend(numbers.map(|number| number.to_string()));
             cells
         };
-        let mut rows: Vec<Vec<String>> =
-            keys.iter().map(|(medium, story)| row(Some(*medium), Some(story))).collect();
-        rows.push(row(None, None));
+        let mut rows: Vec<Vec<String>> = keys.into_iter().map(|key| row(Some(key))).collect();
+        rows.push(row(None));
         let head = [
             "story",
             "store",

@@ -1,37 +1,20 @@
 //! What the grid must be able to see: a double effect, a kill that did not fire, a type of event that nobody hits.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use portcullis_testkit::counter::Counter;
 use portcullis_testkit::crash::Phase;
 
 use crate::cast::{Mode, Role};
 use crate::counting::Counting;
-use crate::grid::{Choice, Rehearsals, chosen, coverage, missing, try_all};
+use crate::grid::{Choice, Rehearsals, chosen, coverage, killed_after, missing, try_all};
 use crate::judge::{Blame, Fault, Finding, judge};
-use crate::place::{Exit, Medium, Place};
-use crate::points::{Point, fired, play, rehearse};
+use crate::place::{Medium, Place};
+use crate::points::{Fate, Outcome, Point, fired, play, rehearse};
+use crate::report::Report;
 use crate::stage::{Aim, Sighted};
 use crate::story::{STORIES, Story, WHOLE};
 use crate::{Asked, shard};
-
-/// A place whose process was killed right after the first effect of a tool, before anybody knew of it.
-pub(super) fn killed_after(
-    story: &'static Story,
-    medium: Medium,
-    tool: &str,
-    counter: &Counter,
-) -> Place {
-    let effect = |sight: &&Sighted| {
-        matches!(sight.aim, Aim::Effect(_, Phase::After)) && sight.what == [tool]
-    };
-    let legs = rehearse(story, medium, counter);
-    let found = legs.iter().find_map(|leg| Some((leg, leg.sighted.iter().find(effect)?.aim)));
-    let (leg, aim) = found.unwrap();
-    let place = leg.before.copy();
-    assert_eq!(place.play(story, leg.role, Mode::Story, Some(aim)), Exit::Killed);
-    place
-}
 
 /// Tries all points and finds nothing wrong with any.
 pub(super) fn no_faults(points: &[Point<'_>]) {
@@ -73,8 +56,8 @@ fn a_kill_that_does_not_fire_is_noticed() {
         let legs = rehearse(story, medium, &counting.counter);
         let at = Sighted { aim: Aim::Effect(9, Phase::Before), ..legs[0].sighted[0].clone() };
         let exit = place.play(story, Role::Drive, Mode::Story, Some(at.aim));
-        let part = &legs[0];
-        let point = Point { story, medium, leg: 0, part, at: &at, mode: Mode::Story };
+        let (part, mode) = (&legs[0], Mode::Story);
+        let point = Point { story, medium, leg: 0, part, at: &at, mode, recovers: false };
         assert_eq!(fired(&point, &place, &exit).len(), 2);
     }
 }
@@ -137,4 +120,44 @@ fn what_is_asked_for_is_read() {
         assert_eq!(read(text), None, "{text}");
     }
     assert_eq!(shard("1"), None);
+}
+
+#[test]
+fn what_is_wrong_is_printed_counted_and_fails_the_run() {
+    let counting = Counting::start();
+    let stories = [Story::named("expired")];
+    let rehearsals = Rehearsals::play(&stories, &[Medium::Memory], &counting.counter);
+    let points = chosen(rehearsals.points(), Choice::All);
+    let fault = |blame| Fault::new(blame, "line 0:\n Twice");
+    let outcome = |faults| Outcome {
+        fate: Some(Fate::NotDone),
+        left: "0:not".to_owned(),
+        ends: Vec::new(),
+        faults,
+    };
+    let mut outcomes: Vec<Outcome> = points.iter().map(|_| outcome(Vec::new())).collect();
+    let report = |outcomes: &[Outcome], missing: &[String]| {
+        let report = Report {
+            points: &points,
+            outcomes,
+            all: points.len(),
+            choice: Choice::All,
+            coverage: &coverage(&points),
+            missing,
+            took: Duration::from_secs(1),
+        };
+        (report.is_well(), report.faults(), report.closing(), report.grid())
+    };
+    assert!(report(&outcomes, &[]).0);
+    assert_eq!(report(&outcomes, &["a type".to_owned()]).1, "missing: a type\n");
+    assert!(!report(&outcomes, &["a type".to_owned()]).0);
+    outcomes[0] = outcome(vec![fault(Blame::Double), fault(Blame::Other)]);
+    outcomes[1] = outcome(vec![fault(Blame::Loss)]);
+    let (well, faults, closing, grid) = report(&outcomes, &[]);
+    assert!(!well);
+    let words: Vec<&str> = faults.lines().filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(words, ["double", "wrong", "loss"]);
+    assert!(faults.contains("line 0: Twice"), "{faults}");
+    assert!(closing.contains("1 doubles, 1 losses, 1 otherwise wrong"), "{closing}");
+    assert_eq!(grid.matches("WRONG").count(), 2);
 }
