@@ -19,10 +19,10 @@ use portcullis::engine::{
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
 use portcullis_testkit::permit::permit_in_run;
 use portcullis_testkit::ports::SeededEntropy;
+use portcullis_testkit::stage::Stage;
 
-use super::life::{ACTED, ENDED, LET_GO, WAITING};
+use super::life::{ACTED, ENDED, LET_GO, PATIENCE, WAITING};
 use super::place::Effects;
-use super::stage::Stage;
 use super::story::{Reply, Story, Way};
 use super::tools::Tools;
 
@@ -207,7 +207,7 @@ impl Cast {
             Driven::Stopped => LET_GO,
         };
         if self.outlived() {
-            self.stage.wait_for("outcome.late", 1);
+            assert!(self.stage.wait_for("outcome.late", 1, PATIENCE), "no late outcome");
         }
         code
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use portcullis::domain::event::Body;
 use portcullis_testkit::counter::Counter;
 use portcullis_testkit::crash::Phase;
+use portcullis_testkit::stage::{Aim, Side, Sighted};
 
 use super::cast::Mode;
 use super::judge::Blame;
 use super::place::{Exit, Medium, Place};
 use super::points::{Leg, Outcome, Point, rehearse, rehearse_from, try_point};
-use super::stage::{Aim, Side, Sighted};
 use super::story::{STORIES, Story};
 
 /// How many points are tried at once.

@@ -16,11 +16,11 @@ use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_testkit::counter::Counter;
 use portcullis_testkit::crash::{CrashStore, wrote};
 use portcullis_testkit::ports::FixedProcesses;
+use portcullis_testkit::stage::{Aim, Sighted, Stage};
 use tokio::runtime::Runtime;
 
 use super::cast::{Cast, Mode, Role};
 use super::place::{Effects, Exit, Place, Tables};
-use super::stage::{Aim, PATIENCE, Sighted, Stage};
 use super::story::Story;
 
 /// The run ended.
@@ -34,6 +34,9 @@ pub(crate) const ACTED: i32 = 13;
 
 /// The codes of a process that did its part.
 pub(crate) const CODES: [i32; 4] = [ENDED, WAITING, LET_GO, ACTED];
+
+/// How long one process waits for what another thread of it does.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Ends this process as nothing can be prepared for.
 fn kill_this_process() {

@@ -29,7 +29,6 @@ mod life;
 mod place;
 mod points;
 mod report;
-mod stage;
 mod story;
 #[cfg(test)]
 mod tests;

@@ -14,11 +14,11 @@ use portcullis::domain::ports::Clock as _;
 use portcullis::store::memory::MemoryStore;
 use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_testkit::counter::Counter;
+use portcullis_testkit::stage::{Aim, Sighted};
 use tempfile::TempDir;
 
 use super::cast::{Mode, Role};
 use super::life;
-use super::stage::{Aim, Sighted};
 use super::story::Story;
 
 /// How long a process may take on a busy machine.

@@ -2,12 +2,12 @@
 
 use portcullis::domain::event::LeaseCause;
 use portcullis_testkit::counter::Counter;
+use portcullis_testkit::stage::{Aim, Sighted};
 
 use super::cast::{Mode, Role};
 use super::judge::{Blame, Fault, Finding, Judged, judge};
 use super::life::{ACTED, ENDED, LET_GO, WAITING};
 use super::place::{Exit, Medium, Place};
-use super::stage::{Aim, Sighted};
 use super::story::Story;
 
 /// More processes than any story needs to end.

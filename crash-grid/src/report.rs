@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use portcullis_testkit::stage::Side;
+
 use super::grid::Choice;
 use super::judge::Blame;
 use super::place::Medium;
 use super::points::{Fate, Outcome, Point};
-use super::stage::Side;
 
 /// What was tried.
 pub(crate) struct Report<'a> {

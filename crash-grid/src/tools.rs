@@ -11,9 +11,10 @@ use portcullis::domain::scope::Scope;
 use portcullis::domain::tool::{EffectClass, ToolSpec};
 use portcullis::engine::{Parts, operator};
 use portcullis_testkit::crash::Phase;
+use portcullis_testkit::stage::{Sighted, Stage};
 
+use super::life::PATIENCE;
 use super::place::Effects;
-use super::stage::{Sighted, Stage};
 
 /// Name, class, deadline in milliseconds.
 const TOOLS: &[(&str, EffectClass, u64)] = &[
@@ -59,6 +60,10 @@ impl Tools {
         self.live_on().await;
     }
 
+    fn wait_for(&self, what: &str, times: u64) {
+        assert!(self.stage.wait_for(what, times, PATIENCE), "no {what}");
+    }
+
     /// Goes no further in a process that is over.
     async fn live_on(&self) {
         if self.stage.has_ended() {
@@ -81,14 +86,14 @@ impl Tools {
             }
             "slow" if first => {
                 self.slow.store(true, Ordering::Release);
-                self.stage.wait_for("question.asked", 1);
+                self.wait_for("question.asked", 1);
             }
             "halt" => {
                 let scope = Scope::of_file_owner();
                 let cancel = operator::cancel(&self.desk, &scope, permit.run(), "ann", None);
                 cancel.await.unwrap();
             }
-            "linger" if first => self.stage.wait_for("renewal", 2),
+            "linger" if first => self.wait_for("renewal", 2),
             _ => {}
         }
         self.live_on().await;

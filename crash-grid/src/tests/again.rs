@@ -1,10 +1,11 @@
 //! Taking a run up is a moment of its life too: the process that recovers is killed in its turn.
 
+use portcullis_testkit::stage::Side;
+
 use crate::counting::Counting;
 use crate::grid::Rehearsals;
 use crate::place::Medium;
 use crate::points::Point;
-use crate::stage::Side;
 use crate::story::{STORIES, Story};
 
 use super::control::no_faults;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use portcullis_testkit::crash::Phase;
+use portcullis_testkit::stage::{Aim, Sighted};
 
 use crate::cast::{Mode, Role};
 use crate::counting::Counting;
@@ -12,7 +13,6 @@ use crate::judge::{Blame, Fault, Finding, judge};
 use crate::place::{Medium, Place};
 use crate::points::{Fate, Outcome, Point, fired, play, rehearse};
 use crate::report::Report;
-use crate::stage::{Aim, Sighted};
 use crate::story::{STORIES, Story, WHOLE};
 use crate::{Asked, shard};
 

@@ -21,6 +21,7 @@ pub mod ports;
 pub mod recording_store;
 pub mod scenario;
 pub mod skip;
+pub mod stage;
 pub mod store_contract;
 pub mod tool_contract;
 pub mod tree;
