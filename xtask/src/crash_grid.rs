@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Each fault is applied in the copy that `claims --mutate` uses. The grid finds it when an effect happened twice or was
-//! lost; anything else, a build that fails or a process that only complains, does not count.
+//! lost, alone or with a run that cannot be taken up any more; a build that fails, or whatever else is wrong, does not count.
 
 use std::collections::BTreeSet;
 use std::fs;
