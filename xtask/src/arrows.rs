@@ -175,6 +175,11 @@ const RULES: &[Rule] = &[
         ],
         never: &[],
     },
+    Rule {
+        package: "portcullis-crash-grid",
+        may_use: &["portcullis", "portcullis-testkit"],
+        never: &["axum", "clap", "rmcp", "wasmtime"],
+    },
     Rule { package: "xtask", may_use: &[], never: &["clap", "serde_json", "tokio"] },
 ];
 

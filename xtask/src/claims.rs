@@ -23,6 +23,13 @@ pub(crate) const LIST: &str = "docs/claims.toml";
 /// The page made from the list.
 const PAGE: &str = "docs/security.md";
 
+/// Small changes of the product in a copy of the checkout, for others who break it on purpose.
+pub(crate) mod patches {
+    pub(crate) use super::list::Edit;
+    pub(crate) use super::mutate::{apply, copy, misplaced_edits as misplaced, restore};
+    pub(crate) use super::suite::{Place, into_target};
+}
+
 /// What `cargo xtask claims` was asked to do.
 #[derive(Debug, Default)]
 pub(crate) struct Options {

@@ -117,6 +117,22 @@ impl MemoryStore {
         Self { shared: Arc::clone(&self.shared), observers }
     }
 
+    /// The same installation once more, as it is now: what is appended to one is not in the other.
+    pub fn fork(&self) -> Result<Self, StoreError> {
+        let state = self.snapshot()?;
+        let Shared { instance, journal, .. } = *self.shared;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                instance,
+                journal,
+                state: Mutex::new(state),
+                faults: Mutex::default(),
+                telling: Mutex::default(),
+            }),
+            observers: Vec::new(),
+        })
+    }
+
     /// Plans a fault for each of the next appends, of whatever handle; `None` lets one pass.
     pub fn plan(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         if let Ok(mut planned) = self.shared.faults.lock() {

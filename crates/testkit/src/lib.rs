@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod counter;
 pub mod crash;
 pub mod forge;
 pub mod permit;
@@ -21,6 +22,7 @@ pub mod preload;
 pub mod recording_store;
 pub mod scenario;
 pub mod skip;
+pub mod stage;
 pub mod store_contract;
 pub mod tool_contract;
 pub mod tree;

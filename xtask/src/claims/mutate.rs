@@ -28,18 +28,19 @@ pub(super) fn misplaced<'a>(
     root: &Path,
     claims: impl IntoIterator<Item = &'a Claim>,
 ) -> Vec<String> {
+    claims.into_iter().flat_map(|claim| misplaced_edits(root, &claim.id, claim.edits())).collect()
+}
+
+/// The same for the edits of anything that has an id.
+pub(crate) fn misplaced_edits(root: &Path, id: &str, edits: &[Edit]) -> Vec<String> {
     let mut findings = Vec::new();
-    for claim in claims {
-        for edit in claim.edits() {
-            let text = fs::read_to_string(root.join(&edit.file)).unwrap_or_default();
-            let times = text.matches(&edit.find).count();
-            if edit.find.is_empty() || times != 1 {
-                let file = &edit.file;
-                findings.push(format!(
-                    "the mutation of `{}` stands {times} times in {file}, not once",
-                    claim.id
-                ));
-            }
+    for edit in edits {
+        let text = fs::read_to_string(root.join(&edit.file)).unwrap_or_default();
+        let times = text.matches(&edit.find).count();
+        if edit.find.is_empty() || times != 1 {
+            let file = &edit.file;
+            findings
+                .push(format!("the mutation of `{id}` stands {times} times in {file}, not once"));
         }
     }
     findings
@@ -168,7 +169,7 @@ fn words(ended: Ended) -> &'static str {
 
 /// Brings `target/mutants/tree` up to date with the checkout. Files that are equal keep their times, so that cargo
 /// builds only what changed since the last time.
-fn copy(root: &Path) -> Result<Place> {
+pub(crate) fn copy(root: &Path) -> Result<Place> {
     let base = root.join("target/mutants");
     let place = Place { root: base.join("tree"), target: Some(base.join("target")) };
     fs::create_dir_all(&place.root)?;
@@ -209,9 +210,10 @@ fn sweep(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
 }
 
 /// Files as they were before the edits.
-type Originals = Vec<(PathBuf, String)>;
+pub(crate) type Originals = Vec<(PathBuf, String)>;
 
-fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
+/// Applies edits, and keeps the files as they were.
+pub(crate) fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     let mut originals: Originals = Vec::new();
     for edit in edits {
         let path = root.join(&edit.file);
@@ -233,7 +235,8 @@ fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     Ok(originals)
 }
 
-fn restore(originals: &Originals) -> Result<()> {
+/// Puts the files back.
+pub(crate) fn restore(originals: &Originals) -> Result<()> {
     for (path, text) in originals {
         fs::write(path, text)?;
     }
