@@ -64,7 +64,7 @@ pub(crate) fn spec() -> Result<ToolSpec> {
 }
 
 /// A JSON object of about this many bytes: lines of text, as a file has them.
-fn answer(bytes: usize) -> Vec<u8> {
+pub(crate) fn answer(bytes: usize) -> Vec<u8> {
     let mut lines: Vec<Value> = Vec::new();
     let mut size = r#"{"lines":[]}"#.len();
     while size < bytes {
@@ -121,9 +121,14 @@ pub(crate) fn store_with(folder: &Path, committing: Committing) -> Result<Arc<Sq
 
 /// A gate over `store` whose tool answers with this many bytes. Needs a tokio runtime.
 pub(crate) fn gate(store: Arc<SqliteStore>, bytes: usize) -> Result<Gate> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tool = Reads { spec: spec()?, answer: answer(bytes) };
-    Ok(Gate::new(Parts {
+    Ok(Gate::new(parts(store, Arc::new(tool))?))
+}
+
+/// The parts of a gate over `store` with one tool, where nobody can be asked. Needs a tokio runtime.
+pub(crate) fn parts(store: Arc<SqliteStore>, tool: Arc<dyn ToolSource>) -> Result<Parts> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    Ok(Parts {
         store,
         keys: Arc::new(Keyring::default().with_clock(Arc::clone(&clock))),
         clock,
@@ -131,15 +136,15 @@ pub(crate) fn gate(store: Arc<SqliteStore>, bytes: usize) -> Result<Gate> {
         spawn: Arc::new(TokioSpawn::new(tokio::runtime::Handle::current(), PLACES)),
         processes: Arc::new(LinuxProcesses::new()?),
         policy: Arc::new(ClassTable::default()),
-        tools: Arc::new(Tools::register(vec![Arc::new(tool)])?),
+        tools: Arc::new(Tools::register(vec![tool])?),
         reconcile: None,
         timing: Timing::default(),
-    }))
+    })
 }
 
-/// Drives one run to its end.
-pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
-    let task = Task {
+/// What a run is begun with.
+pub(crate) fn task() -> Task {
+    Task {
         goal: "read all parts".to_owned(),
         owner: "bench".to_owned(),
         thread: None,
@@ -147,8 +152,12 @@ pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
         limits: Limits { max_steps: 1_000_000, ..Limits::default() },
         agent: "bench".to_owned(),
         unconfined_agent: false,
-    };
-    let held = gate.begin(&Scope::of_file_owner(), task).await.map_err(|e| anyhow!("{e}"))?;
+    }
+}
+
+/// Drives one run to its end.
+pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
+    let held = gate.begin(&Scope::of_file_owner(), task()).await.map_err(|e| anyhow!("{e}"))?;
     let mut driving = Driving::start(held, agent).await.map_err(|e| anyhow!("{e}"))?;
     let driven = driving.finished().await.map_err(|e| anyhow!("{e}"))?;
     ensure!(driven == Driven::Ended(EndReason::GoalCompleted), "the run ended as {driven:?}");

@@ -19,6 +19,7 @@
 mod bare;
 mod crowd;
 mod deciding;
+mod driver;
 mod figures;
 mod gated;
 mod memory;
@@ -82,6 +83,9 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.peek().is_some_and(|first| first == memory::CHILD) {
         return memory::child(arguments.skip(1));
+    }
+    if arguments.peek().is_some_and(|first| first == driver::CHILD) {
+        return driver::child(arguments.skip(1));
     }
     let choice = Choice::read(arguments)?;
     let lengths: &[u64] = if choice.quick { &[10, 100, 1_000] } else { &[10, 100, 1_000, 10_000] };
