@@ -41,7 +41,12 @@ usage: cargo xtask <command>
   claims --write      make docs/security.md from it
   claims --mutate [--only ID]…
                       break the product for each claim, in a copy, and require that a test fails
-  bench [ARGUMENT…]   the benches, in release; arguments go to the bench program
+  bench [--write] [ARGUMENT…]
+                      the benches, in release; arguments go to the bench program
+  bench --peers [--write] [--quick] [--rounds=N] [--kills=N]
+                      the same loops through LangGraph, DBOS, Salvor and ours, and a kill in them;
+                      the peers are installed below the build folder.
+                      --write puts what was measured into docs/benchmarks.md
 
 exit codes: 0 all well, 1 something does not hold, 2 usage
 ";
@@ -92,7 +97,10 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),
         "clippy" => stages::clippy(&root, rest),
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
-        "bench" => bench::run(&root, &members, rest),
+        "bench" => {
+            let options = bench::Options::read(rest).map_err(|error| Usage(error.to_string()))?;
+            bench::run(&root, &members, &options)
+        }
         _ => bail!(Usage(format!("not understood: {command} {}", rest.join(" ")))),
     }
 }
