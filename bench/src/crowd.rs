@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture, View};
 use portcullis::store::sqlite::Committing;
 
 use crate::bare::Bare;
@@ -25,29 +24,17 @@ const ROUNDS: usize = 5;
 /// The least part of the peer's speed.
 const LEAST: f64 = 0.8;
 
-/// Some steps and the end.
-struct Worker;
-
-impl Agent for Worker {
-    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
-        let raw = match view.request {
-            request if request < STEPS => gated::proposal(request),
-            request => gated::completion(request),
-        };
-        Box::pin(async { Ok(raw) })
-    }
-}
-
 /// Measures and prints.
 pub(crate) fn report(place: &Path) -> Result<()> {
     println!("\n## {RUNS} runs at once, 1 KiB results (steps a second; load {})\n", load());
     let template = steps::template(place, 1024)?;
     let (mut gated_rates, mut bare_rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        gated_rates.push(rate(place)?);
+        // As a host has it that drives many runs.
+        gated_rates.push(rate(place, RUNS, STEPS, Committing::OwnThread)?);
         let folder = tempfile::tempdir_in(place)?;
         let took = Bare::create(folder.path(), &template)?.batches(RUNS * STEPS, BATCH)?;
-        bare_rates.push(per_second(took.as_secs_f64()));
+        bare_rates.push(per_second(RUNS * STEPS, took.as_secs_f64()));
     }
     println!("gate        {:>8.0}", median(&gated_rates));
     println!("SQLite alone {:>7.0}", median(&bare_rates));
@@ -59,25 +46,26 @@ pub(crate) fn report(place: &Path) -> Result<()> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a few thousand steps")]
-fn per_second(seconds: f64) -> f64 {
-    (RUNS * STEPS) as f64 / seconds
+fn per_second(steps: u64, seconds: f64) -> f64 {
+    steps as f64 / seconds
 }
 
-fn rate(place: &Path) -> Result<f64> {
+/// Steps a second of this many runs at once, each with this many steps, on one new store in `place`.
+pub(crate) fn rate(place: &Path, runs: u64, steps: u64, committing: Committing) -> Result<f64> {
     let folder = tempfile::tempdir_in(place)?;
     gated::runtime()?.block_on(async {
-        // As a host has it that drives many runs.
-        let store = gated::store_with(folder.path(), Committing::OwnThread)?;
+        let store = gated::store_with(folder.path(), committing)?;
         let gate = gated::gate(store, 1024)?;
         let begun = Instant::now();
         let mut tasks = Vec::new();
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             let gate = gate.clone();
-            tasks.push(tokio::spawn(async move { gated::drive(&gate, Box::new(Worker)).await }));
+            let worker = Box::new(gated::Worker { steps });
+            tasks.push(tokio::spawn(async move { gated::drive(&gate, worker).await }));
         }
         for task in tasks {
             task.await??;
         }
-        Ok(per_second(begun.elapsed().as_secs_f64()))
+        Ok(per_second(runs.saturating_mul(steps), begun.elapsed().as_secs_f64()))
     })
 }

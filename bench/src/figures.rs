@@ -37,6 +37,11 @@ pub(crate) fn ratio(name: &str, value: f64, limit: Option<f64>) {
     }
 }
 
+/// Prints a figure that should be at least this, in the same form.
+pub(crate) fn at_least(name: &str, value: f64, least: f64) {
+    println!("ratio: {name} = {value:.3} least {least}");
+}
+
 /// The machine's load averages: figures that were taken beside other work say so.
 pub(crate) fn load() -> String {
     let read = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

@@ -8,7 +8,9 @@ use portcullis::audit::keys::Keyring;
 use portcullis::canon::{Limits as JsonLimits, Object, Value, parse};
 use portcullis::domain::limits::Limits;
 use portcullis::domain::permit::Permit;
-use portcullis::domain::ports::{Agent, BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource};
+use portcullis::domain::ports::{
+    Agent, AgentFailure, BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource, View,
+};
 use portcullis::domain::run::EndReason;
 use portcullis::domain::scope::Scope;
 use portcullis::domain::tool::{EffectClass, ToolSpec};
@@ -152,6 +154,22 @@ pub(crate) fn task() -> Task {
         limits: Limits { max_steps: 1_000_000, ..Limits::default() },
         agent: "bench".to_owned(),
         unconfined_agent: false,
+    }
+}
+
+/// Some steps and the end.
+pub(crate) struct Worker {
+    /// How many.
+    pub(crate) steps: u64,
+}
+
+impl Agent for Worker {
+    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        let raw = match view.request {
+            request if request < self.steps => proposal(request),
+            request => completion(request),
+        };
+        Box::pin(async { Ok(raw) })
     }
 }
 
