@@ -17,6 +17,7 @@ What it prints is one fact a line, a name and a value: `seconds` of the loop alo
 import argparse
 import os
 import signal
+import sqlite3
 import time
 from importlib.metadata import version
 
@@ -84,7 +85,8 @@ def pragmas(execute):
     """The settings of a SQLite connection that say what a commit waits for, by asking it."""
     level = execute("PRAGMA synchronous")
     name = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}.get(level, level)
-    return f"journal_mode={execute('PRAGMA journal_mode')} synchronous={name}"
+    mode = execute("PRAGMA journal_mode")
+    return f"SQLite {sqlite3.sqlite_version}, journal_mode={mode} synchronous={name}"
 
 
 def measure(loop):

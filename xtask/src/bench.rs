@@ -11,6 +11,7 @@ mod peers;
 mod ratios;
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -120,9 +121,11 @@ fn build(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The bench program as it was built.
-fn program(root: &Path) -> std::process::Command {
-    std::process::Command::new(crate::bench::machine::target(root).join("release").join(PROGRAM))
+/// The bench program as it was built. It would build the command if it knew of a cargo.
+fn program(root: &Path) -> Command {
+    let mut program = Command::new(machine::target(root).join("release").join(PROGRAM));
+    program.env_remove("CARGO");
+    program
 }
 
 #[cfg(test)]
