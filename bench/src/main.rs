@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask bench [NAME]… [--quick] [--big=MIB] [--place=FOLDER]`
 //!
-//! The names: deciding, steps, wal, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
+//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
 //! database of that size, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
 //!
 //! Steps are measured twice. On the disk a step is told in synced commits; in memory, where a sync costs nothing, it
@@ -16,6 +16,7 @@
     reason = "a bench reads the clock, starts programs and prints"
 )]
 
+mod allocations;
 mod bare;
 mod crowd;
 mod deciding;
@@ -23,6 +24,7 @@ mod driver;
 mod figures;
 mod gated;
 mod memory;
+mod preload;
 mod recovery;
 mod slow;
 mod start;
@@ -52,8 +54,18 @@ struct Choice {
     place: PathBuf,
 }
 
-const NAMES: [&str; 10] = [
-    "deciding", "steps", "wal", "memory", "crowd", "slow", "waiting", "recovery", "verify", "start",
+const NAMES: [&str; 11] = [
+    "deciding",
+    "steps",
+    "wal",
+    "allocations",
+    "memory",
+    "crowd",
+    "slow",
+    "waiting",
+    "recovery",
+    "verify",
+    "start",
 ];
 
 impl Choice {
@@ -111,9 +123,9 @@ fn main() -> Result<()> {
     if choice.has("deciding") {
         deciding::report()?;
     }
+    let memory = Path::new(MEMORY);
     if choice.has("steps") {
         steps::report(&choice.place, Disk::Syncing, lengths)?;
-        let memory = Path::new(MEMORY);
         if memory.is_dir() {
             steps::report(memory, Disk::Memory, lengths)?;
         } else {
@@ -122,6 +134,9 @@ fn main() -> Result<()> {
     }
     if choice.has("wal") {
         wal::report(&choice.place)?;
+    }
+    if choice.has("allocations") {
+        allocations::report(if memory.is_dir() { memory } else { &choice.place })?;
     }
     if choice.has("memory") {
         memory::report(&choice.place, longest)?;

@@ -4,15 +4,14 @@
 //! files are in memory, where the sync itself is free, so that the delay is all there is. One run alone proves that
 //! the delay is there: it cannot be faster than its two synced commits a step allow.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use portcullis::store::sqlite::Committing;
 
-use crate::crowd;
 use crate::figures::{at_least, load, median};
+use crate::{crowd, preload};
 
 /// The word that makes this program be the child.
 pub(crate) const CHILD: &str = "slow-child";
@@ -37,7 +36,7 @@ pub(crate) fn report(place: &Path) -> Result<()> {
         load()
     );
     let folder = tempfile::tempdir_in(place)?;
-    let Some(delay) = compiled(folder.path())? else {
+    let Some(delay) = preload::compiled(folder.path(), SOURCE)? else {
         println!("skipped: there is no C compiler for the delay");
         return Ok(());
     };
@@ -53,17 +52,6 @@ pub(crate) fn report(place: &Path) -> Result<()> {
     let ratios: Vec<f64> = together.iter().zip(&alone).map(|(all, one)| all / one).collect();
     at_least(&format!("{RUNS} runs over one, a sync of 2 ms"), median(&ratios), LEAST);
     Ok(())
-}
-
-/// The delay as a library, if there is a compiler.
-fn compiled(folder: &Path) -> Result<Option<PathBuf>> {
-    let library = folder.join("slow_sync.so");
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-O2", "-x", "c", "-", "-o"]).arg(&library).stdin(Stdio::piped());
-    let Ok(mut child) = cc.spawn() else { return Ok(None) };
-    child.stdin.take().context("cc takes no input")?.write_all(SOURCE.as_bytes())?;
-    ensure!(child.wait()?.success(), "cc does not compile the delay");
-    Ok(Some(library))
 }
 
 /// The rate of this many runs in a process with the delay.
