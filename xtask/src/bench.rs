@@ -54,6 +54,9 @@ impl Options {
                 extent.read(&argument)?;
             }
         }
+        if options.write && options.passed.iter().any(|word| !word.starts_with('-')) {
+            bail!("--write puts all figures into the page: leave the names of benches out");
+        }
         Ok(options)
     }
 }
@@ -138,9 +141,17 @@ mod tests {
 
     #[test]
     fn what_is_not_for_the_command_goes_to_the_program() {
-        let read = options("steps --write --quick").expect("options");
-        assert!(read.write && read.peers.is_none());
+        let read = options("steps --quick").expect("options");
+        assert!(!read.write && read.peers.is_none());
         assert_eq!(read.passed, ["steps", "--quick"]);
+    }
+
+    #[test]
+    fn the_page_gets_all_figures_or_none() {
+        let read = options("--write --quick --big=1024").expect("options");
+        assert_eq!((read.write, read.passed.len()), (true, 2));
+        let told = options("steps --write").expect_err("one bench alone").to_string();
+        assert!(told.contains("leave the names"), "{told}");
     }
 
     #[test]
