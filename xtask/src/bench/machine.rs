@@ -25,6 +25,8 @@ impl Machine {
         let processor = value(&cpuinfo, "model name").unwrap_or("processor unknown");
         let memory = gibibytes(&read("/proc/meminfo")?).context("/proc/meminfo has no MemTotal")?;
         let kernel = read("/proc/sys/kernel/osrelease")?;
+        // What stands behind the numbers names a build, and sometimes a place.
+        let kernel = kernel.trim().split('-').next().unwrap_or_default();
         let target = target(root);
         fs::create_dir_all(&target)?;
         let disk = disk(&read("/proc/self/mounts")?, &target.canonicalize()?, &rotates);
@@ -32,7 +34,7 @@ impl Machine {
         let facts = format!(
             "{}; {cores} cores ({processor}), {memory:.0} GiB, Linux {}, {disk}; code {code}",
             date.trim(),
-            kernel.trim(),
+            kernel,
         );
         Ok(Self { facts, load_before: load() })
     }

@@ -62,14 +62,17 @@ impl Measured {
     }
 
     fn body(&self, machine: &Machine, skips: &[String]) -> String {
-        let list = |lines: &[String]| lines.iter().map(|line| format!("- {line}\n")).collect();
-        let skipped = match skips {
-            [] => "No peer was skipped.".to_owned(),
-            some => format!("{} skipped:\n\n{}", some.len(), list(some) as String),
+        let list = |lines: &[String]| -> String {
+            lines.iter().map(|line| format!("- {line}\n")).collect()
         };
-        let notes: String = list(&self.notes);
+        let skipped = match skips {
+            [] => "No peer was skipped.\n".to_owned(),
+            some => format!("{} skipped:\n\n{}", some.len(), list(some)),
+        };
         let table = page::table(&self.head, &self.rows);
-        format!("{}\n{table}\n{notes}\n{skipped}", machine.told())
+        let mut parts = vec![machine.told(), table, list(&self.notes), skipped];
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n")
     }
 }
 
@@ -133,6 +136,6 @@ mod tests {
         let body = measured.body(&machine, &["DBOS: not to be had".to_owned()]);
         assert!(body.contains("| a |") && body.contains("- a note\n"), "{body}");
         assert!(body.ends_with("1 skipped:\n\n- DBOS: not to be had\n"), "{body}");
-        assert!(measured.body(&machine, &[]).ends_with("No peer was skipped."));
+        assert!(measured.body(&machine, &[]).ends_with("\n\nNo peer was skipped.\n"));
     }
 }
