@@ -86,9 +86,10 @@ fn own(root: &Path, members: &[Member], options: &Options) -> Result<bool> {
         outputs.push(process::show_and_keep(&mut command)?);
     }
     let mut tables = String::new();
-    let machine = Machine::of(root)?;
+    let mut machine = Machine::of(root)?;
     if members.iter().any(|member| member.name == PROGRAM) {
         build(root)?;
+        machine = Machine::of(root)?;
         let kept = process::show_and_keep(program(root).args(&options.passed))?;
         tables.clone_from(&kept.text);
         outputs.push(kept);

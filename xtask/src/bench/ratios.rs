@@ -50,7 +50,7 @@ impl Ratio {
     pub(crate) fn row(&self) -> Vec<String> {
         let (target, missed) = match self.target {
             Some(Target::Most(most)) => (format!("≤ {most}"), self.value / most - 1.0),
-            Some(Target::Least(least)) => (format!("≥ {least}"), least / self.value - 1.0),
+            Some(Target::Least(least)) => (format!("≥ {least}"), 1.0 - self.value / least),
             None => (String::new(), 0.0),
         };
         let word = if missed > 0.0 {
@@ -100,7 +100,7 @@ mod tests {
     fn a_missed_target_is_told_with_its_distance() {
         let rows: Vec<Vec<String>> = read(TEXT).iter().map(Ratio::row).collect();
         assert_eq!(rows[0], ["commits", "2.100", "≤ 2.3", ""]);
-        assert_eq!(rows[2], ["events", "150000", "≥ 200000", "MISSED by 34 %"]);
+        assert_eq!(rows[2], ["events", "150000", "≥ 200000", "MISSED by 25 %"]);
         let over = Ratio { name: "a".to_owned(), value: 2.4, target: Some(Target::Most(2.3)) };
         assert_eq!(over.row(), ["a", "2.400", "≤ 2.3", "MISSED by 5 %"]);
         let at = Ratio { value: 2.3, ..over };
