@@ -8,6 +8,7 @@ mod install;
 mod kills;
 mod loops;
 
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -34,7 +35,11 @@ impl Default for Extent {
 impl Extent {
     /// Takes one word of the command line.
     pub(crate) fn read(&mut self, word: &str) -> Result<()> {
-        let count = |text: &str| text.parse().with_context(|| format!("`{word}` has no number"));
+        let count = |text: &str| -> Result<u32> {
+            let count: NonZeroU32 =
+                text.parse().with_context(|| format!("`{word}` has no number from 1 on"))?;
+            Ok(count.get())
+        };
         match word.split_once('=') {
             Some(("--rounds", text)) => self.rounds = count(text)?,
             Some(("--kills", text)) => self.kills = count(text)?,
@@ -119,7 +124,7 @@ mod tests {
         extent.read("--quick").expect("quick");
         extent.read("--rounds=2").expect("rounds");
         assert_eq!(extent, Extent { rounds: 2, kills: 4, lengths: vec![100] });
-        for word in ["--rounds", "--rounds=x", "--kills=", "steps"] {
+        for word in ["--rounds", "--rounds=x", "--rounds=0", "--kills=", "steps"] {
             assert!(extent.read(word).is_err(), "{word}");
         }
     }

@@ -37,6 +37,9 @@ const PYTHON: &[Python] = &[
     Python { name: "DBOS", file: "dbos_loop.py", packages: &["dbos"], settings: both },
 ];
 
+/// The name of what keeps no record.
+const CONTROL: &str = "no record (control)";
+
 const DEFAULT: Setting = Setting { name: "default", words: &["--sync", "default"], looped: true };
 const FULL: Setting = Setting { name: "full sync", words: &["--sync", "full"], looped: true };
 
@@ -73,14 +76,16 @@ pub(super) fn all(root: &Path, place: &Path) -> Result<Installed> {
         installed.add(peer.name, driver);
     }
     installed.add("Salvor", salvor(root, place, &sources));
-    if let Ok(python) = python {
-        let first = vec![sources.join("naive_loop.py").to_string_lossy().into_owned()];
-        let name = "no record (control)";
-        let mut naive = Driver::new(name, python, first, vec![DEFAULT]);
-        naive.records = false;
-        installed.drivers.push(naive);
-    }
+    installed.add(CONTROL, python.map(|python| control(python, &sources)));
     Ok(installed)
+}
+
+/// The loop that nobody records.
+fn control(python: PathBuf, sources: &Path) -> Driver {
+    let first = vec![sources.join("naive_loop.py").to_string_lossy().into_owned()];
+    let mut naive = Driver::new(CONTROL, python, first, vec![DEFAULT]);
+    naive.records = false;
+    naive
 }
 
 impl Installed {

@@ -85,7 +85,7 @@ fn turn(
             Ok(facts) => note(notes, format!("{name}: {}; {}", facts.versions, facts.set)),
             Err(error) => {
                 println!("{name} failed: {error:#}");
-                note(notes, format!("{name} failed, and the round counts for nobody: {error:#}"));
+                note(notes, format!("{name} failed in a round, which does not count: {error:#}"));
                 line.rates.push(f64::NAN);
                 well = false;
             }
