@@ -170,6 +170,12 @@ impl Progress {
             }
             Body::ApprovalUsed(_) => format!("{}: the approval is used", step()),
             Body::StepStarted(_) => format!("{}: started", step()),
+            Body::StepRestarted(_) => format!("{}: started again, with the same key", step()),
+            Body::ProbeStarted(body) => {
+                let who = body.call.as_ref().map(|call| call.admitted.tool.as_str());
+                format!("{}: asks {} what happened", step(), who.unwrap_or("the host"))
+            }
+            Body::ProbeFinished(body) => format!("{}: found: {}", step(), body.found.as_str()),
             Body::StepFinished(body) => {
                 let what = body.observation.as_ref().map_or_else(|| "done".to_owned(), observed);
                 format!("{}: {what}", step())

@@ -39,6 +39,7 @@ mod late;
 mod observe;
 mod owned;
 mod question;
+mod recover;
 mod refold;
 mod step;
 mod sweep;

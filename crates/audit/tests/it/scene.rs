@@ -178,6 +178,8 @@ impl Scene {
             fixed: Object::new(),
             max_result_bytes: 1_000,
             target: None,
+            probe: None,
+            idempotency_key: None,
         }
     }
 

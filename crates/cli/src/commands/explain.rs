@@ -207,6 +207,7 @@ async fn fact(
     let observation = match &body {
         Body::StepFinished(finished) => finished.observation.as_ref(),
         Body::OutcomeLate(late) => Some(&late.observation),
+        Body::ProbeFinished(probed) => probed.observation.as_ref(),
         _ => None,
     };
     let detail = match observation {

@@ -45,6 +45,8 @@ fn spec(name: &str, schema: &str) -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: 4_096,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
 }
 

@@ -245,7 +245,7 @@ impl Record<'_> {
             // The end of the run closed the step, and nothing came back.
             StepStatus::Interrupted if self.state.run.status.is_terminal() => Finding::Unsettled,
             StepStatus::Failed | StepStatus::Interrupted => Finding::Unrecorded,
-            StepStatus::Executing => Finding::Started,
+            StepStatus::Executing | StepStatus::Probing => Finding::Started,
             StepStatus::Deciding | StepStatus::Awaiting => Finding::Waits,
         }
     }

@@ -108,6 +108,8 @@ impl ToolSource for Tools {
             fixed: Object::new(),
             max_result_bytes: 4_096,
             target: None,
+            probe: None,
+            idempotency_key: None,
         };
         TOOLS.iter().map(spec).collect()
     }
