@@ -6,8 +6,11 @@ use portcullis_domain::approval::Answer;
 use portcullis_domain::ports::{Clock, StoreError};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::run::EndReason;
+use portcullis_domain::step::StepStatus;
+use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_engine::operator::{self, Answered};
 use portcullis_engine::{Attached, GateError, Progress};
+use portcullis_store::memory::Fault;
 use portcullis_testkit::block_on;
 
 use crate::world::{Does, FakeTools, World, call, turn};
@@ -111,12 +114,7 @@ fn the_heartbeat_prolongs_a_lease_past_its_term() {
 /// Waits until the heartbeat sleeps, and lets it wake once. Nobody else may sleep meanwhile.
 #[track_caller]
 fn beat(world: &World) {
-    let mut tries = 0;
-    while world.clock.next_wake().is_none() {
-        assert!(tries < 10_000, "the heartbeat has stopped");
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
+    asleep(world);
     world.clock.advance(Duration::from_secs(10));
 }
 
@@ -204,4 +202,97 @@ fn a_run_cancelled_during_a_call_stays_cancelled_and_the_outcome_is_late() {
     let before = world.step(run, 0);
     assert!(before.observation.is_none());
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Ended(EndReason::OperatorCancelled)));
+}
+
+#[test]
+fn an_outcome_after_the_term_is_late_though_nobody_took_the_run_up() {
+    let world = World::new();
+    world.tools.set("write", Does::Hang);
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    std::thread::scope(|scope| {
+        let let_go = LetGo(&world.tools);
+        let executing = scope.spawn(|| block_on(held.execute()));
+        while world.tools.effects("write") == 0 {
+            std::thread::yield_now();
+        }
+        // The process was stopped: nobody renewed, and nobody else has looked at the run yet.
+        world.clock.jump(world.clock.now().after(Duration::from_secs(60)));
+        drop(let_go);
+        let late = executing.join().unwrap();
+        assert!(matches!(late, Err(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+    });
+    assert_eq!((world.count("outcome.late"), world.count("step.finished")), (1, 0));
+    assert_eq!(world.step(run, 0).status, StepStatus::Executing);
+    assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+/// Lets the heartbeat beat, and waits until its renewal was answered as planned.
+#[track_caller]
+fn beat_as_planned(world: &World) {
+    let planned = world.store.planned_renewals();
+    beat(world);
+    let mut tries = 0;
+    while world.store.planned_renewals() == planned {
+        assert!(tries < 10_000, "nothing was renewed");
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+}
+
+/// Waits until the heartbeat has taken its answer in and sleeps again.
+#[track_caller]
+fn asleep(world: &World) {
+    let mut tries = 0;
+    while world.clock.next_wake().is_none() {
+        assert!(tries < 10_000, "the heartbeat has stopped");
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+}
+
+#[test]
+fn a_call_that_may_outlast_the_lease_needs_renewals_that_work() {
+    let tools = FakeTools::new(false);
+    let long = tools.spec("long", EffectClass::LocalMutation, false);
+    tools.add(ToolSpec { deadline_ms: 25_000, ..long });
+    let world = World::with_tools(tools);
+    world.store.plan_renewals([Some(Fault::BeforeCommit), None]);
+    let mut held = world.begin();
+    // Ten of thirty seconds have passed, and the renewal has failed.
+    beat_as_planned(&world);
+    asleep(&world);
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed, "five seconds are left");
+    assert_eq!(block_on(held.propose(call("long", 1))).unwrap(), Progress::Allowed);
+    let refused = block_on(held.execute());
+    assert!(matches!(refused, Err(GateError::Uncovered)), "{refused:?}");
+    assert_eq!(world.tools.effects("long"), 0);
+    beat_as_planned(&world);
+    asleep(&world);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("long"), 1);
+}
+
+#[test]
+fn a_heartbeat_whose_term_is_over_renews_no_more() {
+    let world = World::new();
+    // Three renewals get through though their answers are lost; the fourth comes after the term that is known of.
+    let lost = Some(Fault::AfterCommit);
+    world.store.plan_renewals([lost, lost, lost, Some(Fault::BeforeCommit), None]);
+    let held = world.begin();
+    let run = held.run();
+    for _ in 0..4 {
+        beat_as_planned(&world);
+    }
+    // It would sleep for its next beat at once.
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(world.clock.next_wake(), None, "the heartbeat goes on");
+    }
+    world.clock.advance(Duration::from_secs(21));
+    assert_eq!(world.take(2, run).1, Progress::Open);
+    assert_eq!(world.store.planned_renewals(), 1);
+    drop(held);
 }

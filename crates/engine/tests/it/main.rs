@@ -22,6 +22,7 @@ mod forged;
 mod grants;
 mod leases;
 mod limits;
+mod recovery;
 mod registering;
 mod same_input;
 mod steps;

@@ -55,7 +55,10 @@ fn start(
     if again || !call.effect.changes_something() {
         return Ok(());
     }
-    for open in base.open_outcomes(tenant, &state.run.owner)? {
+    let mut open = base.open_outcomes(tenant, &state.run.owner)?;
+    // Every store names the same one of several.
+    open.sort_by_key(|open| open.question);
+    for open in open {
         if open.call.tool == call.tool && same_target(base, append, &open.call, &call)? {
             return Err(StoreError::OutcomeOpen { question: open.question });
         }
