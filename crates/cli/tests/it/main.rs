@@ -12,6 +12,7 @@
 mod bad_input;
 mod confined;
 mod crash;
+mod crowd;
 mod decide;
 mod endings;
 mod home;
@@ -19,5 +20,6 @@ mod json_fields;
 mod launching;
 mod scene;
 mod setup;
+mod stopped;
 mod verify;
 mod view;
