@@ -384,7 +384,10 @@ impl Cast {
                     first && (mode == Mode::Again || (mode == Mode::Story && tool == "flaky"));
                 let file = self.place.effect(step.index, &step.id.to_string(), step.starts);
                 // A process that is killed between making the file and writing its byte has changed nothing yet.
-                let happened = std::fs::metadata(file).is_ok_and(|meta| meta.len() > 0);
+                let happened = match tool.as_str() {
+                    "keyed" => self.place.happened(step.index),
+                    _ => std::fs::metadata(file).is_ok_and(|meta| meta.len() > 0),
+                };
                 match (again, happened) {
                     (true, _) => Answer::RunAgain,
                     (false, true) => Answer::Happened,

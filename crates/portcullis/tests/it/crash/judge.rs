@@ -10,6 +10,7 @@ use portcullis::domain::ports::{
     Clock as _, EventFilter, Ledgers as _, MAX_PAGE, Page, Store as _, StoredEvent,
 };
 use portcullis::domain::question::{QuestionKind, QuestionStatus};
+use portcullis::domain::recovery::Found;
 use portcullis::domain::run::{EndReason, RunStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::{Step, StepStatus};
@@ -64,7 +65,7 @@ pub struct Judged {
     pub events: u64,
     /// How the last lease was come by.
     pub last_lease: Option<LeaseCause>,
-    /// Lines whose change a person said did not happen.
+    /// Lines whose change a person, or its probe, said did not happen.
     pub denied_by_people: Vec<u64>,
     /// What `verify` says is broken.
     pub breaks: Vec<String>,
@@ -211,7 +212,8 @@ impl Record<'_> {
     }
 
     fn said_not(&self, line: u64) -> bool {
-        self.answers(line, Answer::DidNotHappen) > 0
+        let found = |body: &Body| matches!(body, Body::ProbeFinished(probed) if probed.found == Found::DidNotHappen);
+        self.answers(line, Answer::DidNotHappen) > 0 || self.of_step(line).any(found)
     }
 
     fn last_lease(&self) -> Option<LeaseCause> {

@@ -74,6 +74,16 @@ impl Place {
         self.folder.join("effects").join(format!("{n}.{step}.{start}"))
     }
 
+    /// The file of a change that its receiver knows by its key.
+    pub fn keyed_effect(&self, n: u64, key: &str) -> PathBuf {
+        self.folder.join("effects").join(format!("{n}.{key}"))
+    }
+
+    /// Whether a change left a byte.
+    pub fn happened(&self, n: u64) -> bool {
+        self.effects().get(&n).is_some_and(|bytes| bytes.iter().any(|bytes| *bytes > 0))
+    }
+
     /// How many bytes each start of each change left.
     pub fn effects(&self) -> BTreeMap<u64, Vec<u64>> {
         let mut found: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
