@@ -142,6 +142,18 @@ impl Progress {
         }
     }
 
+    fn asked(&self, asked: Option<StepId>, body: &QuestionAsked) -> String {
+        let step = self.number(asked);
+        let waits = format!("waits for {}", body.question);
+        match (body.kind, self.again(asked, body)) {
+            (QuestionKind::Approval, Some(why)) => format!("{step}: asks again, {why}; {waits}"),
+            (QuestionKind::Approval, None) => format!("{step}: {waits}"),
+            (QuestionKind::UnknownOutcome, _) => {
+                format!("{step}: it is not known what happened; {waits}")
+            }
+        }
+    }
+
     fn line(&self, event: &Event) -> Option<String> {
         let step = || self.number(event.link.step);
         Some(match &event.body {
@@ -181,21 +193,7 @@ impl Progress {
                 format!("{}: {what}", step())
             }
             Body::OutcomeLate(body) => format!("{}: late, {}", step(), observed(&body.observation)),
-            Body::QuestionAsked(body) => match body.kind {
-                QuestionKind::Approval => match self.again(event.link.step, body) {
-                    Some(why) => {
-                        format!("{}: asks again, {why}; waits for {}", step(), body.question)
-                    }
-                    None => format!("{}: waits for {}", step(), body.question),
-                },
-                QuestionKind::UnknownOutcome => {
-                    format!(
-                        "{}: it is not known what happened; waits for {}",
-                        step(),
-                        body.question
-                    )
-                }
-            },
+            Body::QuestionAsked(body) => self.asked(event.link.step, body),
             Body::QuestionAnswered(body) => {
                 format!("{}: {} says {}", step(), body.person, body.statement.answer.as_str())
             }

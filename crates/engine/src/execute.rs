@@ -131,7 +131,7 @@ impl Core {
     /// Another call of the tool waits for somebody to say what it did.
     async fn refuse_open(&mut self, question: QuestionId) -> Result<Progress, GateError> {
         let note = format!(
-            "it is not known what an earlier call of this tool did; {question} has to be answered first"
+            "{question} has to be answered first: it is not known what an earlier call of this tool did"
         );
         let outcome = self.observer().denied(Refusal::OutcomeUnknown, Some(&note), Labels::none());
         self.refuse(outcome).await
