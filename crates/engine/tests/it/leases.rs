@@ -1,16 +1,29 @@
 //! Leases: one driver at a time, fenced by epoch, taken over with proof or after the term.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portcullis_domain::approval::Answer;
-use portcullis_domain::ports::{Clock, StoreError};
+use portcullis_domain::event::{Body, OutcomeLate};
+use portcullis_domain::id::{RunId, StepId};
+use portcullis_domain::label::Labels;
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::observation::{Observation, ObservationKind};
+use portcullis_domain::ports::{
+    Append, Clock, Condition, Durability, NewEvent, Policy, PolicyFailure, ProposedCall, Store,
+    StoreError,
+};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::run::EndReason;
+use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::operator::{self, Answered};
-use portcullis_engine::{Attached, GateError, Progress};
-use portcullis_store::memory::Fault;
+use portcullis_engine::{Attached, Gate, GateError, Progress};
+use portcullis_store::memory::{Fault, MemoryStore};
 use portcullis_testkit::block_on;
 
 use crate::world::{Does, FakeTools, World, call, turn};
@@ -295,4 +308,69 @@ fn a_heartbeat_whose_term_is_over_renews_no_more() {
     assert_eq!(world.take(2, run).1, Progress::Open);
     assert_eq!(world.store.planned_renewals(), 1);
     drop(held);
+}
+
+/// Has something recorded in the run while it decides, once.
+struct Overtaken {
+    policy: Arc<dyn Policy>,
+    world: (MemoryStore, Scope, Timestamp),
+    during: Mutex<Option<(RunId, StepId)>>,
+    decided: AtomicU32,
+}
+
+impl Policy for Overtaken {
+    fn id(&self) -> PolicyId {
+        self.policy.id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        self.decided.fetch_add(1, Ordering::SeqCst);
+        if let Some((run, step)) = self.during.lock().unwrap().take() {
+            let (store, scope, at) = &self.world;
+            let observation = Observation {
+                kind: ObservationKind::ToolResult,
+                failure: None,
+                refusal: None,
+                content: None,
+                fingerprint: None,
+                labels: Labels::none(),
+                cut: false,
+            };
+            let body = Body::OutcomeLate(OutcomeLate { epoch: Epoch(1), observation });
+            let event = NewEvent { stream: run.into(), step: Some(step), at: *at, body };
+            let append = Append {
+                condition: Condition::Late,
+                events: vec![event],
+                contents: Vec::new(),
+                specs: Vec::new(),
+                durability: Durability::Synced,
+            };
+            block_on(store.append(scope, append)).unwrap();
+        }
+        self.policy.decide(call, facts)
+    }
+}
+
+#[test]
+fn what_is_recorded_while_the_policy_decides_makes_it_decide_again() {
+    let world = World::new();
+    let policy = Arc::new(Overtaken {
+        policy: world.policy.clone(),
+        world: (world.store.clone(), world.scope().clone(), world.clock.now()),
+        during: Mutex::default(),
+        decided: AtomicU32::new(0),
+    });
+    let mut parts = world.parts(1);
+    parts.policy = policy.clone();
+    let task = world.task(portcullis_domain::limits::Limits::default());
+    let mut held = block_on(Gate::new(parts).begin(world.scope(), task)).unwrap();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    *policy.during.lock().unwrap() = Some((run, world.step(run, 0).id));
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(policy.decided.load(Ordering::SeqCst), 3, "proposed, overtaken, and again");
+    let names: Vec<_> = world.bodies().iter().map(Body::name).collect();
+    let place = |wanted| names.iter().position(|name| *name == wanted).unwrap();
+    assert!(place("outcome.late") < place("step.judged"), "{names:?}");
+    assert_eq!((world.count("step.started"), world.tools.effects("write")), (1, 1));
 }
