@@ -123,6 +123,8 @@ impl Acts {
             fixed: Object::new(),
             max_result_bytes: 1 << 20,
             target: None,
+            probe: None,
+            idempotency_key: None,
         };
         let (effects, die) = (options.effects.clone(), options.die);
         Ok(Self { spec, answer: gated::answer(options.bytes), effects, die })

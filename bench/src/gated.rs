@@ -62,6 +62,8 @@ pub(crate) fn spec() -> Result<ToolSpec> {
         fixed: Object::new(),
         max_result_bytes: 1 << 20,
         target: None,
+        probe: None,
+        idempotency_key: None,
     })
 }
 

@@ -251,7 +251,10 @@ impl Cast {
                 let first = step.starts == 1;
                 let again =
                     first && (mode == Mode::Again || (mode == Mode::Story && tool == "flaky"));
-                let happened = self.effects.happened(step.index, &step.id.to_string(), step.starts);
+                let happened = match tool.as_str() {
+                    "keyed" => self.effects.ever_happened(step.index),
+                    _ => self.effects.happened(step.index, &step.id.to_string(), step.starts),
+                };
                 match (again, happened) {
                     (true, _) => Answer::RunAgain,
                     (false, true) => Answer::Happened,

@@ -10,6 +10,7 @@ use portcullis::domain::ports::{
     Clock as _, EventFilter, Ledgers, MAX_PAGE, Page, Store, StoredEvent,
 };
 use portcullis::domain::question::{QuestionKind, QuestionStatus};
+use portcullis::domain::recovery::Found;
 use portcullis::domain::run::{EndReason, RunStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::{Step, StepStatus};
@@ -97,7 +98,7 @@ pub(crate) struct Judged {
     pub(crate) events: u64,
     /// How the last lease was come by.
     pub(crate) last_lease: Option<LeaseCause>,
-    /// Lines whose change a person said did not happen.
+    /// Lines whose change a person, or its probe, said did not happen.
     pub(crate) denied_by_people: Vec<u64>,
     /// What `verify` says is broken.
     pub(crate) breaks: Vec<String>,
@@ -270,7 +271,8 @@ impl Account<'_> {
     }
 
     fn said_not(&self, line: u64) -> bool {
-        self.answers(line, Answer::DidNotHappen) > 0
+        let found = |body: &Body| matches!(body, Body::ProbeFinished(probed) if probed.found == Found::DidNotHappen);
+        self.answers(line, Answer::DidNotHappen) > 0 || self.of_step(line).any(found)
     }
 
     fn last_lease(&self) -> Option<LeaseCause> {
@@ -304,7 +306,7 @@ impl Account<'_> {
             // The end of the run closed the step, and nothing came back.
             StepStatus::Interrupted if self.state.run.status.is_terminal() => Finding::Unsettled,
             StepStatus::Failed | StepStatus::Interrupted => Finding::Unrecorded,
-            StepStatus::Executing => Finding::Started,
+            StepStatus::Executing | StepStatus::Probing => Finding::Started,
             StepStatus::Deciding | StepStatus::Awaiting => Finding::Waits,
         }
     }

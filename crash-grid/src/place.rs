@@ -66,6 +66,19 @@ impl Effects {
         self.counter.ring(&self.place, &format!("{n}.{step}.{start}")).unwrap();
     }
 
+    /// The effect of a change whose receiver knows it by its key, and makes it once.
+    pub(crate) fn ring_keyed(&self, n: u64, key: &str) {
+        let change = format!("{n}.{}", key.replace('=', "."));
+        if !self.counter.tally(&self.place).unwrap().contains_key(&change) {
+            self.counter.ring(&self.place, &change).unwrap();
+        }
+    }
+
+    /// Whether any start of a change happened.
+    pub(crate) fn ever_happened(&self, n: u64) -> bool {
+        self.all().contains_key(&n)
+    }
+
     pub(crate) fn happened(&self, n: u64, step: &str, start: u32) -> bool {
         let tally = self.counter.tally(&self.place).unwrap();
         tally.contains_key(&format!("{n}.{step}.{start}"))

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use portcullis::canon::{Limits, Object, Value, parse};
 use portcullis::domain::permit::Permit;
 use portcullis::domain::ports::{BoxFuture, ToolFailure, ToolOutput, ToolSource};
+use portcullis::domain::recovery::Probe;
 use portcullis::domain::scope::Scope;
 use portcullis::domain::tool::{EffectClass, ToolSpec};
 use portcullis::engine::{Parts, operator};
@@ -31,6 +32,11 @@ const TOOLS: &[(&str, EffectClass, u64)] = &[
     ("halt", EffectClass::LocalMutation, 30_000),
     // Works until its lease was renewed twice.
     ("linger", EffectClass::LocalMutation, 30_000),
+    // Loses its connection the first time, and its receiver knows a call by its key.
+    ("keyed", EffectClass::LocalMutation, 30_000),
+    // Loses its connection the first time, and `seen` can be asked what it did.
+    ("probed", EffectClass::LocalMutation, 30_000),
+    ("seen", EffectClass::ReadOnly, 30_000),
     ("end", EffectClass::ReadOnly, 30_000),
 ];
 
@@ -75,14 +81,21 @@ impl Tools {
         let n = permit.arguments().get("n").and_then(Value::as_u64).unwrap();
         let number = self.calls.fetch_add(1, Ordering::AcqRel) + 1;
         self.reach(number, Phase::Before, permit.tool()).await;
-        if changes(permit.tool()) {
+        if let Some(key) = permit.arguments().get("key").and_then(Value::as_str) {
+            self.effects.ring_keyed(n, key);
+        } else if changes(permit.tool()) {
             self.effects.ring(n, &permit.step().to_string(), permit.start());
         }
         self.reach(number, Phase::After, permit.tool()).await;
         let first = permit.start() == 1;
         match permit.tool() {
-            "flaky" if first => {
+            "flaky" | "keyed" | "probed" if first => {
                 return Err(ToolFailure::Unknown { message: "the line went dead".to_owned() });
+            }
+            "seen" => {
+                let content =
+                    format!(r#"{{"happened":{}}}"#, self.effects.ever_happened(n)).into_bytes();
+                return Ok(ToolOutput { content, labels: None });
             }
             "slow" if first => {
                 self.slow.store(true, Ordering::Release);
@@ -110,10 +123,16 @@ impl ToolSource for Tools {
     fn specs(&self) -> Vec<ToolSpec> {
         let schema = br#"{"type":"object","additionalProperties":false,"required":["n"],
             "properties":{"n":{"type":"integer"}}}"#;
+        let keyed = br#"{"type":"object","additionalProperties":false,"required":["n"],
+            "properties":{"n":{"type":"integer"},"key":{"type":"string"}}}"#;
         let spec = |(name, effect, deadline_ms): &(&str, EffectClass, u64)| ToolSpec {
             name: (*name).to_owned(),
             description: "A tool.".to_owned(),
-            input_schema: parse(schema, &Limits::BARE).unwrap(),
+            input_schema: parse(
+                if *name == "keyed" { &keyed[..] } else { &schema[..] },
+                &Limits::BARE,
+            )
+            .unwrap(),
             effect: *effect,
             source: true,
             sink: effect.changes_something(),
@@ -123,6 +142,8 @@ impl ToolSource for Tools {
             fixed: Object::new(),
             max_result_bytes: 4_096,
             target: None,
+            probe: (*name == "probed").then(|| Probe { tool: "seen".to_owned(), arguments: None }),
+            idempotency_key: (*name == "keyed").then(|| "key".to_owned()),
         };
         TOOLS.iter().map(spec).collect()
     }

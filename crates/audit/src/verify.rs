@@ -22,6 +22,7 @@
 mod approvals;
 mod contents;
 mod journal;
+mod recovery;
 mod report;
 mod rows;
 pub(crate) mod stored;

@@ -45,11 +45,13 @@ pub enum Kind {
     Schema,
     /// A public key.
     Key,
+    /// What makes two starts of one step one call for its receiver.
+    IdempotencyKey,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -67,6 +69,7 @@ impl Kind {
         Self::Config,
         Self::Schema,
         Self::Key,
+        Self::IdempotencyKey,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -90,6 +93,7 @@ impl Kind {
             Self::Config => "config",
             Self::Schema => "schema",
             Self::Key => "key",
+            Self::IdempotencyKey => "idempotency-key",
         }
     }
 }

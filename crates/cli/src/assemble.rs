@@ -152,7 +152,9 @@ fn parts(
         policy: Arc::new(config.classes.clone()),
         tools: Arc::new(tools),
         reconcile: None,
-        timing: Timing::default(),
+        timing: config
+            .lease
+            .map_or_else(Timing::default, |lease| Timing { lease, ..Timing::default() }),
     })
 }
 

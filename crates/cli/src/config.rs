@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use portcullis_audit::keys::{KeyEntry, PublicKey};
 use portcullis_domain::label::Name;
@@ -35,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) asks: BTreeMap<String, u32>,
     /// The bounds of a run.
     pub(crate) limits: Limits,
+    /// How long a lease holds without being renewed; the gate's own default where nothing is said.
+    pub(crate) lease: Option<Duration>,
     /// The folder for the file tools, absolute.
     pub(crate) files: Option<PathBuf>,
     /// The agent, and what it is given.
@@ -50,6 +53,7 @@ pub(crate) struct Config {
 struct Raw {
     classes: RawClasses,
     limits: Option<Spanned<Limits>>,
+    lease: RawLease,
     files: RawFiles,
     agent: RawAgent,
     reviewers: Vec<RawReviewer>,
@@ -63,6 +67,12 @@ struct RawClasses {
     local_mutation: Option<Spanned<toml::Value>>,
     remote_mutation: Option<Spanned<toml::Value>>,
     destructive: Option<Spanned<toml::Value>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLease {
+    term_ms: Option<Spanned<u64>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -186,6 +196,16 @@ fn trusted(path: &Path) -> Result<String, Failure> {
     }
 }
 
+/// The term of a lease. A shorter one ends while a busy machine is on its way to renew it; a longer one keeps a run from
+/// being taken up when its holder is gone without proof.
+fn lease(term_ms: Spanned<u64>) -> Result<Duration, Misfit> {
+    let span = term_ms.span();
+    match term_ms.into_inner() {
+        ms @ 1_000..=3_600_000 => Ok(Duration::from_millis(ms)),
+        _ => Err(Misfit::at(&span, "a lease has a term of 1000 to 3600000 milliseconds")),
+    }
+}
+
 /// Both steps. Relative paths start at `base`.
 fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
     let raw: Raw = toml::from_str(text)
@@ -206,6 +226,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         classes: classes(ClassTable::default(), &raw.classes)?,
         asks: said.roles().into_iter().map(|(role, count)| (role.to_owned(), count)).collect(),
         limits,
+        lease: raw.lease.term_ms.map(lease).transpose()?,
         files: raw.files.root.map(absolute),
         agent: agent(raw.agent, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
@@ -371,7 +392,7 @@ mod tests {
     fn an_empty_file_means_the_defaults() {
         let config = good("# nothing\n");
         assert_eq!(config.classes.id(), ClassTable::default().id());
-        assert_eq!(config.limits, Limits::default());
+        assert_eq!((config.limits, config.lease), (Limits::default(), None));
         assert!(config.files.is_none() && config.agent.is_none() && config.reviewers.is_empty());
     }
 
@@ -380,7 +401,7 @@ mod tests {
         let config = good(&format!(
             "[classes]\nread_only = 'allow'\nlocal_mutation = 'ask'\n\
              destructive = {{ ask = 'owner', count = 2, on_rejection = 'observe' }}\n\
-             [limits]\nmax_steps = 7\nquestion_ttl_ms = 1000\n[files]\nroot = 'data'\n\
+             [limits]\nmax_steps = 7\nquestion_ttl_ms = 1000\n[lease]\nterm_ms = 5000\n[files]\nroot = 'data'\n\
              [agent]\ncommand = 'exec:python3 a.py'\nnetwork = true\nenv = ['TOKEN']\n\
              [head]\nfile = '/mnt/heads'\n\
              [[reviewers]]\nperson = 'ann'\nroles = ['operator', 'owner']\nkey = '{KEY}'\n\
@@ -392,6 +413,7 @@ mod tests {
             .with(EffectClass::Destructive, ask("owner", 2).observing_rejection());
         assert_eq!(config.classes.id(), table.id());
         assert_eq!((config.limits.max_steps, config.limits.max_denials), (7, 20));
+        assert_eq!(config.lease, Some(Duration::from_secs(5)));
         assert_eq!(config.files.unwrap(), Path::new("/etc/base/data"));
         assert_eq!(config.head.unwrap(), Path::new("/mnt/heads"));
         let agent = config.agent.unwrap();
@@ -420,6 +442,7 @@ mod tests {
         bad("[classes]\nread_only = { ask = 'a', count = -1 }\n", "line 2, column 13: count");
         bad("[limits]\nmax_steps = 0\n", "line 1, column");
         bad("[limits]\nmax_stepz = 1\n", "line 2, column 1: unknown field `max_stepz`");
+        bad("[lease]\nterm_ms = 999\n", "line 2, column 11: a lease has a term");
         bad("[agent]\ncommand = 'tidy.py'\n", "line 2, column 11: ");
         bad(
             "[[reviewers]]\nperson='a'\nroles=['r']\nkey='ed25519:00'\n",

@@ -249,6 +249,7 @@ impl From<StoreError> for Failure {
             StoreError::RunState { .. }
             | StoreError::QuestionState { .. }
             | StoreError::DigestChanged
+            | StoreError::OutcomeOpen { .. }
             | StoreError::Stale
             | StoreError::LabelsMoved
             | StoreError::NotDue => Self::new(Code::State, sentence)
@@ -278,6 +279,7 @@ impl From<GateError> for Failure {
             GateError::Approval(_) => Self::new(Code::NotApproved, sentence),
             GateError::Content(_) => Self::new(Code::Damaged, sentence),
             GateError::NoCapacity => Self::new(Code::NoCapacity, sentence),
+            GateError::Uncovered => Self::new(Code::Store, sentence),
             GateError::Misuse(_) | GateError::Executor | GateError::Bug(_) => {
                 Self::new(Code::Bug, sentence)
             }

@@ -142,6 +142,18 @@ impl Progress {
         }
     }
 
+    fn asked(&self, asked: Option<StepId>, body: &QuestionAsked) -> String {
+        let step = self.number(asked);
+        let waits = format!("waits for {}", body.question);
+        match (body.kind, self.again(asked, body)) {
+            (QuestionKind::Approval, Some(why)) => format!("{step}: asks again, {why}; {waits}"),
+            (QuestionKind::Approval, None) => format!("{step}: {waits}"),
+            (QuestionKind::UnknownOutcome, _) => {
+                format!("{step}: it is not known what happened; {waits}")
+            }
+        }
+    }
+
     fn line(&self, event: &Event) -> Option<String> {
         let step = || self.number(event.link.step);
         Some(match &event.body {
@@ -170,26 +182,18 @@ impl Progress {
             }
             Body::ApprovalUsed(_) => format!("{}: the approval is used", step()),
             Body::StepStarted(_) => format!("{}: started", step()),
+            Body::StepRestarted(_) => format!("{}: started again, with the same key", step()),
+            Body::ProbeStarted(body) => {
+                let who = body.call.as_ref().map(|call| call.admitted.tool.as_str());
+                format!("{}: asks {} what happened", step(), who.unwrap_or("the host"))
+            }
+            Body::ProbeFinished(body) => format!("{}: found: {}", step(), body.found.as_str()),
             Body::StepFinished(body) => {
                 let what = body.observation.as_ref().map_or_else(|| "done".to_owned(), observed);
                 format!("{}: {what}", step())
             }
             Body::OutcomeLate(body) => format!("{}: late, {}", step(), observed(&body.observation)),
-            Body::QuestionAsked(body) => match body.kind {
-                QuestionKind::Approval => match self.again(event.link.step, body) {
-                    Some(why) => {
-                        format!("{}: asks again, {why}; waits for {}", step(), body.question)
-                    }
-                    None => format!("{}: waits for {}", step(), body.question),
-                },
-                QuestionKind::UnknownOutcome => {
-                    format!(
-                        "{}: it is not known what happened; waits for {}",
-                        step(),
-                        body.question
-                    )
-                }
-            },
+            Body::QuestionAsked(body) => self.asked(event.link.step, body),
             Body::QuestionAnswered(body) => {
                 format!("{}: {} says {}", step(), body.person, body.statement.answer.as_str())
             }

@@ -25,6 +25,7 @@ use crate::limits::Limits;
 use crate::observation::{Failure, Observation};
 use crate::proposal::{ProposalKind, ProposalOrigin};
 use crate::question::{QuestionKind, QuestionStatus};
+use crate::recovery::Found;
 use crate::run::{EndReason, FrozenTool};
 use crate::step::{Admitted, StepStatus};
 use crate::stream::Link;
@@ -118,6 +119,12 @@ events! {
     ApprovalUsed = "approval.used" v 1;
     /// The intent became durable; the effect may follow.
     StepStarted = "step.started" v 1;
+    /// The intent to make a call once more, with the idempotency key that it had, became durable.
+    StepRestarted = "step.restarted" v 1;
+    /// A call's outcome is not known, and a probe, or the host, is about to be asked.
+    ProbeStarted = "probe.started" v 1;
+    /// What the probe, or the host, found.
+    ProbeFinished = "probe.finished" v 1;
     /// The step ended.
     StepFinished = "step.finished" v 1;
     /// An outcome arrived that nothing waited for any more.
@@ -270,6 +277,68 @@ pub struct StepStarted {
     pub start: u32,
 }
 
+/// See [`Body::StepRestarted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepRestarted {
+    /// The call digest: that of the start before.
+    pub call: Digest,
+    /// The lease under which it was started.
+    pub epoch: Epoch,
+    /// How long it may take, in milliseconds.
+    pub deadline_ms: u64,
+    /// How often this step was started, this time included.
+    pub start: u32,
+    /// Why the outcome of the start before is not known.
+    pub cause: Failure,
+    /// The answer of the policy of today.
+    pub verdict: Verdict,
+    /// The policy that gave it.
+    pub policy: PolicyId,
+    /// What it was handed.
+    pub facts: Facts,
+}
+
+/// A probe's call, as the gate judged it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeCall {
+    /// The call.
+    pub admitted: Admitted,
+    /// The answer of the policy.
+    pub verdict: Verdict,
+    /// The policy that gave it.
+    pub policy: PolicyId,
+    /// What it was handed.
+    pub facts: Facts,
+    /// The whole call, as a card.
+    pub card: ContentRef,
+    /// How long it may take, in milliseconds.
+    pub deadline_ms: u64,
+}
+
+/// See [`Body::ProbeStarted`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeStarted {
+    /// The lease under which it is asked.
+    pub epoch: Epoch,
+    /// Why the outcome is not known.
+    pub cause: Failure,
+    /// The call of the tool's probe; absent where the host's own reconciliation is asked.
+    pub call: Option<ProbeCall>,
+}
+
+/// See [`Body::ProbeFinished`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeFinished {
+    /// What was found.
+    pub found: Found,
+    /// What the probe said, or how it failed; absent where the host was asked.
+    pub observation: Option<Observation>,
+}
+
 /// See [`Body::StepFinished`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -411,6 +480,10 @@ impl Body {
             Self::StepProposed(body) => vec![body.proposal],
             Self::StepFinished(body) => body.observation.iter().filter_map(|o| o.content).collect(),
             Self::OutcomeLate(body) => body.observation.content.into_iter().collect(),
+            Self::ProbeStarted(body) => body.call.iter().map(|call| call.card).collect(),
+            Self::ProbeFinished(body) => {
+                body.observation.iter().filter_map(|o| o.content).collect()
+            }
             Self::QuestionAsked(body) => std::iter::once(body.card).chain(body.detail).collect(),
             Self::QuestionAnswered(body) => {
                 body.statement.note.into_iter().chain(body.statement.result).collect()
@@ -422,6 +495,7 @@ impl Body {
             | Self::StepJudged(_)
             | Self::ApprovalUsed(_)
             | Self::StepStarted(_)
+            | Self::StepRestarted(_)
             | Self::QuestionClosed(_)
             | Self::ThreadOpened(_)
             | Self::ThreadLabelled(_)
@@ -436,6 +510,7 @@ impl Body {
         match self {
             Self::RunCreated(body) => body.tools.iter().map(|tool| tool.spec).collect(),
             Self::StepJudged(body) => vec![body.admitted.spec],
+            Self::ProbeStarted(body) => body.call.iter().map(|call| call.admitted.spec).collect(),
             _ => Vec::new(),
         }
     }

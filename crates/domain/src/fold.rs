@@ -10,8 +10,8 @@ use portcullis_canon::Digest;
 
 use crate::approval::{Answer, Approval};
 use crate::event::{
-    Body, Event, LeaseAcquired, QuestionAnswered, QuestionAsked, RunCreated, StepFinished,
-    StepStarted,
+    Body, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked,
+    RunCreated, StepFinished, StepRestarted, StepStarted,
 };
 use crate::event::{QuestionClosed, RunFinished, StepOpened};
 use crate::id::{QuestionId, RunId, StepId, ThreadId};
@@ -19,6 +19,7 @@ use crate::lease::Epoch;
 use crate::limits::Limits;
 use crate::observation::ObservationKind;
 use crate::question::{Question, QuestionKind, QuestionStatus};
+use crate::recovery::Found;
 use crate::run::{EndReason, Run, RunStatus};
 use crate::step::{Step, StepStatus};
 use crate::stream::{StreamKind, Tip};
@@ -65,7 +66,7 @@ pub struct Changed {
 pub enum Owed {
     /// `step.started`, of the step whose grant was used.
     Start,
-    /// `step.finished`, of the step about which a person said something else than yes.
+    /// `step.finished`, of the step about which a person said something else than yes, or a probe found something.
     StepEnd,
     /// `run.finished`: nobody said yes to what the run waited for; for this reason, if there is one.
     End(Option<EndReason>),
@@ -211,6 +212,9 @@ impl RunState {
             }),
             Body::ApprovalUsed(body) => self.approval_used(body.question, at),
             Body::StepStarted(body) => self.step_started(body, at),
+            Body::StepRestarted(body) => self.step_restarted(body, at),
+            Body::ProbeStarted(body) => self.probe_started(body, at),
+            Body::ProbeFinished(body) => self.probe_finished(body, at),
             Body::StepFinished(body) => self.step_finished(body, at),
             Body::OutcomeLate(_) => at.step.map(|_| Changed::default()),
             Body::QuestionAsked(body) => self.question_asked(body, at),
@@ -332,6 +336,52 @@ impl RunState {
         })
     }
 
+    /// The same call once more, by itself: only as the second start of its step.
+    fn step_restarted(&mut self, body: &StepRestarted, at: &At) -> Option<Changed> {
+        let held = self.run.holder.is_some() && body.epoch == self.run.epoch;
+        self.change_step(at, |step, _| {
+            let open = step.status.is_started() && step.starts == 1;
+            let same = step.admitted.as_ref().is_some_and(|admitted| {
+                admitted.call == body.call && admitted.effect.changes_something()
+            });
+            let allowed = match body.verdict {
+                Verdict::Allow { .. } => true,
+                // It was started by a person's leave for exactly this call.
+                Verdict::Ask { .. } => step.question.is_some(),
+                Verdict::Deny { .. } | Verdict::Abort { .. } => false,
+            };
+            step.starts = step.starts.checked_add(1)?;
+            step.status = StepStatus::Executing;
+            step.started_at = Some(at.at);
+            (open && same && allowed && held && body.start == step.starts).then_some(())
+        })
+    }
+
+    fn probe_started(&mut self, body: &ProbeStarted, at: &At) -> Option<Changed> {
+        let held = self.run.holder.is_some() && body.epoch == self.run.epoch;
+        let reads = body.call.as_ref().is_none_or(|call| {
+            !call.admitted.effect.changes_something()
+                && matches!(call.verdict, Verdict::Allow { .. })
+        });
+        self.change_step(at, |step, _| {
+            let open = step.status.is_started()
+                && step.admitted.as_ref().is_some_and(|a| a.effect.changes_something());
+            step.status = StepStatus::Probing;
+            (open && held && reads).then_some(())
+        })
+    }
+
+    fn probe_finished(&mut self, body: &ProbeFinished, at: &At) -> Option<Changed> {
+        if body.found != Found::Unknown {
+            self.owed = Some(Owed::StepEnd);
+        }
+        self.change_step(at, |step, _| {
+            let asked = step.status == StepStatus::Probing;
+            step.status = StepStatus::Executing;
+            asked.then_some(())
+        })
+    }
+
     fn step_finished(&mut self, body: &StepFinished, at: &At) -> Option<Changed> {
         let settled = self.question.as_ref().is_some_and(|q| q.status == QuestionStatus::Settled);
         if self.question.as_ref().is_some_and(ends_its_run) {
@@ -385,7 +435,7 @@ impl RunState {
                     open && (asks || step.question.is_some()) && body.cause.is_none()
                 }
                 QuestionKind::UnknownOutcome => {
-                    let open = matches!(step.status, StepStatus::Executing | StepStatus::Awaiting);
+                    let open = step.status.is_started() || step.status == StepStatus::Awaiting;
                     open && step.starts > 0 && body.cause.is_some()
                 }
             };
@@ -537,7 +587,10 @@ fn can_end(step: &Step, kind: Option<ObservationKind>, read: bool, settled: bool
         (StepStatus::Deciding, Some(Denied)) => step.verdict.is_some(),
         (StepStatus::Awaiting, Some(InvalidProposal | Denied)) => true,
         (StepStatus::Awaiting, Some(ToolResult | ToolError)) => step.starts > 0 && settled,
-        (StepStatus::Executing, Some(ToolResult | ToolError | Interrupted | Denied)) => true,
+        (
+            StepStatus::Executing | StepStatus::Probing,
+            Some(ToolResult | ToolError | Interrupted | Denied),
+        ) => true,
         _ => false,
     }
 }

@@ -29,6 +29,7 @@ pub mod permit;
 pub mod ports;
 pub mod proposal;
 pub mod question;
+pub mod recovery;
 pub mod refold;
 pub mod refusal;
 pub mod row;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use portcullis_canon::{Digest, Object};
 
-use crate::event::Body;
+use crate::event::{Body, ProbeStarted};
 use crate::id::{RunId, StepId};
-use crate::ports::{Append, Committed, Condition, Durability, Store, StoreError};
+use crate::ports::{Append, Committed, Condition, Durability, NewEvent, Store, StoreError};
 use crate::question::Card;
 use crate::scope::Scope;
 
@@ -34,7 +34,7 @@ pub struct Intent {
     pub salt: Vec<u8>,
     /// How long it may take.
     pub deadline: Duration,
-    /// Holds a `step.started` for this step and call, under the run's driver condition, and is synced.
+    /// Holds a `step.started`, `step.restarted` or `probe.started` for this step and call, under the run's driver condition, and is synced.
     pub append: Append,
 }
 
@@ -68,7 +68,7 @@ struct SealedCall {
 ///
 /// # Errors
 /// What the store says; [`StoreError::NotAdmitted`] without a write when the append does not hold exactly
-/// this call's `step.started`, synced.
+/// this call's intent, synced.
 pub async fn commit(
     store: &dyn Store,
     scope: &Scope,
@@ -81,7 +81,7 @@ pub async fn commit(
     let durable = committed.durability == Durability::Synced
         && committed.events.iter().any(|event| {
             event.link.step == Some(intent.step)
-                && matches!(&event.body, Body::StepStarted(body) if body.call == call)
+                && intended(&event.body).is_some_and(|(intended, _)| intended == call)
         });
     if !durable {
         return Err(StoreError::InDoubt);
@@ -104,16 +104,24 @@ fn started(intent: &Intent, call: Digest) -> Option<u32> {
     if intent.append.durability != Durability::Synced || !driven {
         return None;
     }
-    let mut starts = intent.append.events.iter().filter_map(|event| match &event.body {
-        Body::StepStarted(body)
-            if event.step == Some(intent.step) && event.stream == intent.run.into() =>
-        {
-            Some(body)
+    let own =
+        |event: &&NewEvent| event.step == Some(intent.step) && event.stream == intent.run.into();
+    let mut starts =
+        intent.append.events.iter().filter(own).filter_map(|event| intended(&event.body));
+    let (_, start) = starts.next().filter(|(intended, _)| *intended == call)?;
+    starts.next().is_none().then_some(start)
+}
+
+/// The call that an event makes durable, and the how many-th start of its step that is.
+const fn intended(body: &Body) -> Option<(Digest, u32)> {
+    match body {
+        Body::StepStarted(body) => Some((body.call, body.start)),
+        Body::StepRestarted(body) => Some((body.call, body.start)),
+        Body::ProbeStarted(ProbeStarted { call: Some(probe), .. }) => {
+            Some((probe.admitted.call, 0))
         }
         _ => None,
-    });
-    let body = starts.next().filter(|body| body.call == call)?;
-    starts.next().is_none().then_some(body.start)
+    }
 }
 
 impl Receipt {
@@ -160,7 +168,7 @@ impl Permit {
         self.call.step
     }
 
-    /// How often this step was started, this time included.
+    /// How often this step was started, this time included; zero for the call of a probe.
     #[must_use]
     pub fn start(&self) -> u32 {
         self.call.start

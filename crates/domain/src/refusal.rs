@@ -42,7 +42,7 @@ pub enum Refusal {
     ArgumentsInvalid,
     /// A number that no integer or double holds exactly.
     NumberNotExact,
-    /// The arguments name a parameter that the operator fixed.
+    /// The arguments name a parameter that the operator fixed or the gate fills.
     FixedParameter,
     // The policy said no.
     /// The effect class is denied.
@@ -65,6 +65,8 @@ pub enum Refusal {
     NoReviewer,
     /// Every place for a blocking tool is taken by a call that outlived its deadline.
     NoCapacity,
+    /// It is not known what an earlier call of the same tool did; the question about it is named beside.
+    OutcomeUnknown,
 }
 
 impl Refusal {
@@ -98,6 +100,7 @@ impl Refusal {
             Self::Rejected => "rejected",
             Self::NoReviewer => "no_reviewer",
             Self::NoCapacity => "no_capacity",
+            Self::OutcomeUnknown => "outcome_unknown",
         }
     }
 }

@@ -21,6 +21,8 @@ pub enum StepStatus {
     Awaiting,
     /// The intent is durable; the effect may be happening.
     Executing,
+    /// The outcome is not known, and a probe is asked.
+    Probing,
     /// It happened, or the run ended with it.
     Done,
     /// It did not happen, or it failed.
@@ -37,10 +39,17 @@ impl StepStatus {
             Self::Deciding => "deciding",
             Self::Awaiting => "awaiting",
             Self::Executing => "executing",
+            Self::Probing => "probing",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Interrupted => "interrupted",
         }
+    }
+
+    /// True when the effect was started and what came of it is not recorded.
+    #[must_use]
+    pub const fn is_started(self) -> bool {
+        matches!(self, Self::Executing | Self::Probing)
     }
 
     /// True when nothing more can happen to it.

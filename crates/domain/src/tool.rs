@@ -6,6 +6,7 @@ use portcullis_canon::{Digest, Kind, Object, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::label::Name;
+use crate::recovery::Probe;
 
 /// What a call can change. The operator or the built-in says it; nothing infers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +76,13 @@ pub struct ToolSpec {
     /// What the operator pointed the tool at, such as a folder and its identity: shown to a person and bound by
     /// their answer, never shown to the agent.
     pub target: Option<String>,
+    /// How to find out whether a call happened; for a tool that changes something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
+    /// The parameter that takes the call's idempotency key: the gate fills it, and the agent may not name it. Whoever
+    /// declares one promises that a second call with the same key changes nothing more and gives the same result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
 }
 
 /// Why a spec cannot be registered.
@@ -92,6 +100,19 @@ pub enum SpecError {
     /// A fixed argument is not in the schema.
     #[error("a fixed argument must be a property of the tool's schema")]
     Fixed,
+    /// A tool that only reads says how its outcome could be found out.
+    #[error(
+        "a tool that only reads has no unknown outcome: it needs no probe and no idempotency key"
+    )]
+    Recovery,
+    /// The probe is the tool itself, or a place that it is to be handed cannot be in a call.
+    #[error(
+        "a probe must be another tool, handed places such as `/name` of properties of this tool's schema"
+    )]
+    Probe,
+    /// The idempotency key is not a parameter that can take one.
+    #[error("the idempotency key must be a string property of the tool's schema that is not fixed")]
+    IdempotencyKey,
 }
 
 impl ToolSpec {
@@ -115,7 +136,36 @@ impl ToolSpec {
         if self.fixed.keys().any(|key| !known(key)) {
             return Err(SpecError::Fixed);
         }
+        if !self.effect.changes_something() && self.recovers() {
+            return Err(SpecError::Recovery);
+        }
+        if self.probe.as_ref().is_some_and(|probe| !self.can_hand(probe, &known)) {
+            return Err(SpecError::Probe);
+        }
+        let takes_text = |key: &str| {
+            let property = properties.and_then(|p| p.get(key));
+            property.and_then(|p| p.get("type")).and_then(Value::as_str) == Some("string")
+        };
+        let filled = self.idempotency_key.as_deref();
+        if filled.is_some_and(|key| !takes_text(key) || self.fixed.contains_key(key)) {
+            return Err(SpecError::IdempotencyKey);
+        }
         Ok(())
+    }
+
+    /// True when an unknown outcome of this tool may resolve without a person.
+    #[must_use]
+    pub const fn recovers(&self) -> bool {
+        self.probe.is_some() || self.idempotency_key.is_some()
+    }
+
+    fn can_hand(&self, probe: &Probe, known: &impl Fn(&str) -> bool) -> bool {
+        let place = |pointer: &String| {
+            let first = pointer.strip_prefix('/').and_then(|rest| rest.split('/').next());
+            first.is_some_and(|name| known(&name.replace("~1", "/").replace("~0", "~")))
+        };
+        probe.tool != self.name
+            && probe.arguments.as_ref().is_none_or(|mapping| mapping.values().all(place))
     }
 
     /// How long one call may take.
@@ -153,6 +203,13 @@ impl ToolSpec {
         object.insert("fixed", self.fixed.clone());
         object.insert("max_result_bytes", self.max_result_bytes);
         object.insert("target", self.target.as_deref().map_or(Value::Null, Value::from));
+        // Left out where a tool has none, so that the digests of specs from before there were any stay what they are.
+        if let Some(probe) = &self.probe {
+            object.insert("probe", probe.value());
+        }
+        if let Some(parameter) = &self.idempotency_key {
+            object.insert("idempotency_key", parameter.as_str());
+        }
         Value::Object(object)
     }
 }

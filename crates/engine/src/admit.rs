@@ -1,8 +1,10 @@
 //! Admission: from a readable proposal to a canonical call, or to the reason why not.
 
 use portcullis_canon::{Digest, Kind, Object, Value};
+use portcullis_domain::id::StepId;
 use portcullis_domain::proposal::{Ask, Proposal, ProposalOrigin};
 use portcullis_domain::question::Card;
+use portcullis_domain::recovery;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::FrozenTool;
 use portcullis_domain::verdict::Verdict;
@@ -28,9 +30,9 @@ impl From<Refusal> for Invalid {
 pub(crate) struct Call {
     pub(crate) origin: ProposalOrigin,
     pub(crate) tool: String,
-    /// Canonical: defaults filled in, fixed values included.
+    /// Canonical: defaults filled in, fixed values and the idempotency key included.
     pub(crate) arguments: Object,
-    /// Tool and arguments, keyed by the run's salt.
+    /// Tool and arguments without the idempotency key, keyed by the run's salt.
     pub(crate) request: Digest,
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn admit(
     echo: Echo,
     tools: &Tools,
     frozen: &[FrozenTool],
+    step: StepId,
     salt: &[u8],
 ) -> Result<Admission, Invalid> {
     let proposal = match echo {
@@ -86,7 +89,7 @@ pub(crate) fn admit(
             let advertised = frozen.iter().any(|frozen| frozen.name == tool);
             let found = tools.get(&tool).filter(|_| advertised).ok_or(Refusal::UnknownTool)?;
             let proposed = arguments.clone();
-            let call = admit_call(origin, arguments, &found.described, salt)?;
+            let call = admit_call(origin, arguments, step, &found.described, salt)?;
             Ok(Admission::Call { call, proposed })
         }
     }
@@ -95,16 +98,18 @@ pub(crate) fn admit(
 /// Admits a recorded call against the spec that it was judged with.
 pub(crate) fn admit_recorded(
     raw: &[u8],
+    step: StepId,
     request: u64,
     tool: &Described,
     salt: &[u8],
 ) -> Option<Call> {
-    readmit(raw, request, tool, salt).ok()
+    readmit(raw, step, request, tool, salt).ok()
 }
 
 /// Admits a recorded call against a spec: the one that it was judged with, or another.
 pub(crate) fn readmit(
     raw: &[u8],
+    step: StepId,
     request: u64,
     tool: &Described,
     salt: &[u8],
@@ -112,33 +117,62 @@ pub(crate) fn readmit(
     let proposal = Proposal::read(raw, Some(request)).or_else(|_| Proposal::read(raw, None))?;
     match proposal.ask {
         Ask::ToolCall { tool: name, arguments } if name == tool.spec.name => {
-            admit_call(proposal.origin, arguments, tool, salt).map_err(|invalid| invalid.refusal)
+            admit_call(proposal.origin, arguments, step, tool, salt)
+                .map_err(|invalid| invalid.refusal)
         }
         _ => Err(Refusal::UnknownTool),
     }
 }
 
+/// Admits the call of a probe; `None` when the tool does not take what it would be handed.
+pub(crate) fn admit_probe(
+    origin: ProposalOrigin,
+    arguments: Object,
+    step: StepId,
+    tool: &Described,
+    salt: &[u8],
+) -> Option<Call> {
+    admit_call(origin, arguments, step, tool, salt).ok()
+}
+
 fn admit_call(
     origin: ProposalOrigin,
     arguments: Object,
+    step: StepId,
     tool: &Described,
     salt: &[u8],
 ) -> Result<Call, Invalid> {
-    let arguments = canonical_arguments(tool, arguments)?;
-    let request = request_digest(&tool.spec.name, &arguments, salt);
+    let (arguments, request) = canonical_arguments(tool, arguments, step, salt)?;
     Ok(Call { origin, tool: tool.spec.name.clone(), arguments, request })
 }
 
-/// Fills defaults and fixed values in, then checks the whole against the schema: what is checked is what runs.
-fn canonical_arguments(tool: &Described, arguments: Object) -> Result<Object, Invalid> {
-    if tool.spec.fixed.keys().any(|key| arguments.contains_key(key)) {
+/// Fills defaults, fixed values and the idempotency key in, then checks the whole against the schema: what is checked
+/// is what runs. The request digest is without the key, so that equal requests of two steps are equal.
+fn canonical_arguments(
+    tool: &Described,
+    arguments: Object,
+    step: StepId,
+    salt: &[u8],
+) -> Result<(Object, Digest), Invalid> {
+    let key = tool.spec.idempotency_key.as_deref();
+    if tool.spec.fixed.keys().chain(key).any(|name| arguments.contains_key(name)) {
         return Err(Refusal::FixedParameter.into());
     }
     let mut whole = arguments;
     for (key, value) in tool.spec.fixed.iter() {
         whole.insert(key, value.clone());
     }
-    let whole = tool.schema.fill_defaults(Value::Object(whole));
+    let Value::Object(mut whole) = tool.schema.fill_defaults(Value::Object(whole)) else {
+        return Err(Refusal::WrongType.into());
+    };
+    if let Some(key) = key {
+        whole.remove(key);
+    }
+    let request = request_digest(&tool.spec.name, &whole, salt);
+    if let Some(key) = key {
+        whole.insert(key, recovery::idempotency_key(salt, step, request));
+    }
+    let whole = Value::Object(whole);
     tool.schema.check(&whole).map_err(|violations| {
         let first = violations.listed().first();
         let number = first.is_some_and(|violation| violation.rule == "number");
@@ -149,7 +183,7 @@ fn canonical_arguments(tool: &Described, arguments: Object) -> Result<Object, In
         }
     })?;
     match whole {
-        Value::Object(object) => Ok(object),
+        Value::Object(object) => Ok((object, request)),
         _ => Err(Refusal::WrongType.into()),
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct Batch {
     pub(crate) events: Vec<NewEvent>,
     pub(crate) contents: Vec<Content>,
     pub(crate) specs: Vec<Vec<u8>>,
+    /// Whether the lease has to run still.
+    pub(crate) under_lease: bool,
 }
 
 impl Core {
@@ -172,8 +174,12 @@ impl Core {
         batch: Batch,
         durability: Durability,
     ) -> Result<(), GateError> {
+        let mut condition = self.condition();
+        if let (true, Condition::Driver { live_at, .. }) = (batch.under_lease, &mut condition) {
+            *live_at = Some(self.parts.clock.now());
+        }
         let append = Append {
-            condition: self.condition(),
+            condition,
             events: batch.events,
             contents: batch.contents,
             specs: batch.specs,
@@ -276,7 +282,7 @@ impl Core {
             return match step.status {
                 StepStatus::Deciding if step.proposal.is_none() => Ok(Progress::Open),
                 // Its outcome could not be recorded: only taking the run up again can say what became of it.
-                StepStatus::Executing => {
+                status if status.is_started() => {
                     Err(GateError::Misuse("the outcome of a call is not recorded; attach again"))
                 }
                 _ => Ok(self.progress()),
@@ -352,7 +358,7 @@ impl Core {
     ) -> Result<Batch, GateError> {
         let now = self.parts.clock.now();
         let mut events = ending.before.clone();
-        let mut contents = Vec::new();
+        let mut contents = ending.contents.clone();
         let observation = ending.outcome.as_ref().map(|outcome| outcome.observation.clone());
         let finished = StepFinished {
             status: ending.outcome.as_ref().map_or(ending.status, |outcome| outcome.status),
@@ -384,7 +390,8 @@ impl Core {
             }
         };
         events.push(last);
-        Ok(Batch { events, contents, specs: ending.specs.clone() })
+        let (specs, under_lease) = (ending.specs.clone(), ending.under_lease);
+        Ok(Batch { events, contents, specs, under_lease })
     }
 
     /// Lets the lease go without ending the run.
@@ -412,8 +419,11 @@ pub(crate) const fn moved(error: &StoreError) -> bool {
 pub(crate) struct Ending {
     /// Events of the same append that come first.
     pub(crate) before: Vec<NewEvent>,
-    /// Specs that those events name.
+    /// Contents and specs that those events name.
+    pub(crate) contents: Vec<Content>,
     pub(crate) specs: Vec<Vec<u8>>,
+    /// Whether the lease has to run still.
+    pub(crate) under_lease: bool,
     /// What the proposal was, when no verdict says so.
     pub(crate) read: Option<ReadAs>,
     /// The status when there is no outcome.
@@ -445,7 +455,9 @@ impl Ending {
     pub(crate) const fn observed(outcome: Outcome) -> Self {
         Self {
             before: Vec::new(),
+            contents: Vec::new(),
             specs: Vec::new(),
+            under_lease: false,
             read: None,
             status: StepStatus::Failed,
             outcome: Some(outcome),
@@ -457,7 +469,9 @@ impl Ending {
     pub(crate) const fn last(kind: ProposalKind, origin: ProposalOrigin, end: RunEnd) -> Self {
         Self {
             before: Vec::new(),
+            contents: Vec::new(),
             specs: Vec::new(),
+            under_lease: false,
             read: Some(ReadAs { kind, origin }),
             status: StepStatus::Done,
             outcome: None,
@@ -468,6 +482,18 @@ impl Ending {
     pub(crate) fn after(mut self, before: Vec<NewEvent>, specs: Vec<Vec<u8>>) -> Self {
         self.before = before;
         self.specs = specs;
+        self
+    }
+
+    /// With the contents that the events before it name.
+    pub(crate) fn bringing(mut self, contents: Vec<Content>) -> Self {
+        self.contents = contents;
+        self
+    }
+
+    /// Only as long as the lease runs.
+    pub(crate) const fn under_lease(mut self) -> Self {
+        self.under_lease = true;
         self
     }
 

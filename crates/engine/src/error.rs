@@ -32,6 +32,11 @@ pub enum GateError {
     /// Every place for blocking work is taken, by calls that outlived their deadline among others.
     #[error("every place for blocking work is taken; nothing was run, resume later")]
     NoCapacity,
+    /// The lease could not be renewed, and would end before the call has to.
+    #[error(
+        "the lease could not be renewed and may end before the call does; nothing was run, resume later"
+    )]
+    Uncovered,
     /// The executor would not run the work.
     #[error("the executor is shutting down")]
     Executor,
@@ -51,6 +56,7 @@ impl GateError {
             | Self::Approval(_)
             | Self::Content(_)
             | Self::NoCapacity
+            | Self::Uncovered
             | Self::Executor => Disposition::Operator,
             Self::Bug(_) => Disposition::Bug,
         }
@@ -70,6 +76,16 @@ pub enum RegisterError {
         tool: String,
         /// What does not hold.
         error: SpecError,
+    },
+    /// A tool's probe is not there, changes something, or does not take what it would be handed.
+    #[error(
+        "the tool `{tool}` cannot be registered: its probe `{probe}` must be a registered tool that only reads and takes what it is handed"
+    )]
+    Probe {
+        /// The tool.
+        tool: String,
+        /// Its probe.
+        probe: String,
     },
     /// A tool's schema cannot be used.
     #[error("the schema of the tool `{tool}` cannot be used: {error}")]

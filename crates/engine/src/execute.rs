@@ -1,11 +1,8 @@
 //! Executing an allowed call: commit 1, the effect, commit 2.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{Either, select};
 use portcullis_canon::Digest;
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
@@ -13,9 +10,8 @@ use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
 use portcullis_domain::permit::{self, Intent};
 use portcullis_domain::ports::{
-    Append, Clock, Condition, Durability, Place, StoreError, ToolFailure, ToolOutput,
+    Append, Condition, Durability, Place, StoreError, ToolFailure, ToolOutput,
 };
-use portcullis_domain::question::Card;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
@@ -27,15 +23,14 @@ use crate::effect::{Performed, perform};
 use crate::error::GateError;
 use crate::late;
 use crate::observe::Outcome;
-use crate::parts::{Reconcile, Reconciled};
-use crate::question::outcome_question;
+use crate::recover::Unknown;
 use crate::step::Judgement;
 
 /// How often commit 1 is composed anew when something was recorded meanwhile.
-const MAX_TRIES: u32 = 8;
+pub(crate) const MAX_TRIES: u32 = 8;
 
 /// What became of an execution.
-enum Concluded {
+pub(crate) enum Concluded {
     /// It is recorded where it belongs.
     Done(Progress),
     /// The run had ended meanwhile.
@@ -61,7 +56,7 @@ impl Core {
                 let judgement = self.take_ready()?.judgement;
                 return self.follow(judgement, None).await;
             }
-            let place = match self.place()? {
+            let place = match self.place(&self.ready()?.judgement.call.tool)? {
                 Ok(place) => place,
                 Err(error) if grant.is_some() => return Err(error),
                 Err(_) => return self.refuse_place().await,
@@ -77,6 +72,9 @@ impl Core {
                     if let Some(progress) = self.settle_doubt().await? {
                         return Ok(progress);
                     }
+                }
+                GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
+                    return self.refuse_open(question).await;
                 }
                 GateError::Store(error) if moved(&error) => {
                     self.reload().await?;
@@ -113,10 +111,12 @@ impl Core {
     }
 
     /// A place for a blocking call, taken before its intent: an approval is not spent on a call that cannot begin.
-    fn place(&self) -> Result<Result<Option<Box<dyn Place>>, GateError>, GateError> {
-        let name = &self.ready()?.judgement.call.tool;
+    pub(crate) fn place(
+        &self,
+        name: &str,
+    ) -> Result<Result<Option<Box<dyn Place>>, GateError>, GateError> {
         let tool = self.parts.tools.get(name);
-        let tool = tool.ok_or_else(|| GateError::ToolMissing(name.clone()))?;
+        let tool = tool.ok_or_else(|| GateError::ToolMissing(name.to_owned()))?;
         if !tool.source.blocks() {
             return Ok(Ok(None));
         }
@@ -124,8 +124,21 @@ impl Core {
     }
 
     async fn refuse_place(&mut self) -> Result<Progress, GateError> {
-        let judgement = self.take_ready()?.judgement;
         let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
+        self.refuse(outcome).await
+    }
+
+    /// Another call of the tool waits for somebody to say what it did.
+    async fn refuse_open(&mut self, question: QuestionId) -> Result<Progress, GateError> {
+        let note = format!(
+            "{question} has to be answered first: it is not known what an earlier call of this tool did"
+        );
+        let outcome = self.observer().denied(Refusal::OutcomeUnknown, Some(&note), Labels::none());
+        self.refuse(outcome).await
+    }
+
+    async fn refuse(&mut self, outcome: Outcome) -> Result<Progress, GateError> {
+        let judgement = self.take_ready()?.judgement;
         let before = self.judged(&judgement)?;
         self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
     }
@@ -155,6 +168,7 @@ impl Core {
             .get(&judgement.call.tool)
             .ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
         let deadline = tool.described.spec.deadline();
+        self.require_cover(deadline)?;
         let step = self.open_step_id()?;
         let start = self.open_step().map_or(1, |step| step.starts.saturating_add(1));
         let mut events = self.judged(judgement)?;
@@ -168,16 +182,8 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
-        let condition = Condition::Driver {
-            run: self.run_id(),
-            seq: self.state.run.seq,
-            epoch: self.epoch,
-            take: None,
-            live_at: Some(self.parts.clock.now()),
-            label_seq: Some(self.thread.label_seq),
-        };
         let append = Append {
-            condition,
+            condition: self.intent_condition(),
             events,
             contents: Vec::new(),
             specs: judgement.specs(),
@@ -197,8 +203,30 @@ impl Core {
         Ok(permit)
     }
 
+    /// What has to hold when an effect is about to begin: nothing was recorded since the policy looked, no label was
+    /// added, and the lease runs.
+    pub(crate) fn intent_condition(&self) -> Condition {
+        Condition::Driver {
+            run: self.run_id(),
+            seq: self.state.run.seq,
+            epoch: self.epoch,
+            take: None,
+            live_at: Some(self.parts.clock.now()),
+            label_seq: Some(self.thread.label_seq),
+        }
+    }
+
+    /// A call that may last longer than the lease needs renewals that work.
+    pub(crate) fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
+        if self.hold.covers(self.parts.clock.now(), deadline) {
+            Ok(())
+        } else {
+            Err(GateError::Uncovered)
+        }
+    }
+
     /// The effect and commit 2.
-    async fn finish(
+    pub(crate) async fn finish(
         &mut self,
         permit: permit::Permit,
         place: Option<Box<dyn Place>>,
@@ -212,16 +240,24 @@ impl Core {
         let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
         let performed =
             perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
-        let recorded = self.conclude(step, performed, &judgement).await;
-        match recorded {
-            Ok(Concluded::Done(progress)) => Ok(progress),
-            Ok(Concluded::Late(outcome)) => {
+        let concluded = self.conclude(step, performed, &judgement).await?;
+        self.settle(step, concluded).await
+    }
+
+    /// Records a late outcome where it belongs.
+    pub(crate) async fn settle(
+        &mut self,
+        step: StepId,
+        concluded: Concluded,
+    ) -> Result<Progress, GateError> {
+        match concluded {
+            Concluded::Done(progress) => Ok(progress),
+            Concluded::Late(outcome) => {
                 late::record(&self.parts, &self.scope, self.run_id(), step, self.epoch, *outcome)
                     .await;
                 self.reload().await?;
                 Ok(self.progress())
             }
-            Err(error) => Err(error),
         }
     }
 
@@ -261,7 +297,15 @@ impl Core {
         let concluded = match (ending, cause) {
             (Some(ending), _) => self.end_executed(ending).await,
             (None, Some((cause, detail))) => {
-                self.unknown(&judgement.card, judgement.body.admitted.call, cause, &detail).await
+                let unknown = Unknown {
+                    call: judgement.call.clone(),
+                    card: judgement.card.clone(),
+                    spec: spec.clone(),
+                    digest: judgement.body.admitted.call,
+                    cause,
+                    detail,
+                };
+                self.resolve(unknown).await
             }
             (None, None) => Err(GateError::Bug("an outcome without a cause")),
         };
@@ -272,7 +316,7 @@ impl Core {
     }
 
     /// The end of a step whose tool answered; a terminal tool ends the run too.
-    fn answered_ending(&self, spec: &ToolSpec, output: ToolOutput) -> Ending {
+    pub(crate) fn answered_ending(&self, spec: &ToolSpec, output: ToolOutput) -> Ending {
         let outcome = self.observer().answered(spec, output);
         let done = outcome.status == StepStatus::Done;
         let observed_result = outcome.observation.content;
@@ -310,9 +354,10 @@ impl Core {
         Some(Ending::observed(self.observer().failed(failure, message, labels)))
     }
 
-    /// Commit 2. When the run went on without this driver, the outcome is recorded as late.
-    async fn end_executed(&mut self, ending: Ending) -> Result<Concluded, GateError> {
+    /// Commit 2. When the run went on without this driver, or its lease has ended, the outcome is recorded as late.
+    pub(crate) async fn end_executed(&mut self, ending: Ending) -> Result<Concluded, GateError> {
         let place = self.open_place();
+        let ending = ending.under_lease();
         let recorded = self.record_end(&ending).await;
         match (recorded, ending.outcome) {
             (Ok(Progress::Ended(_)), Some(outcome)) if !self.finished_here() => {
@@ -341,77 +386,5 @@ impl Core {
             .step()
             .map(|step| step.id)
             .ok_or(GateError::Bug("a run that executed has no step"))
-    }
-
-    /// The outcome of a call that may have changed something is unknown: look, or ask.
-    async fn unknown(
-        &mut self,
-        card: &Card,
-        call: Digest,
-        cause: Failure,
-        detail: &str,
-    ) -> Result<Concluded, GateError> {
-        match self.reconcile(card).await {
-            Some(ending) => self.end_executed(ending).await,
-            None => {
-                let question = outcome_question(card.clone(), call, cause, detail)?;
-                self.put_question(Vec::new(), Vec::new(), question).await.map(Concluded::Done)
-            }
-        }
-    }
-
-    /// What the host's reconciliation found; `None` when a person has to say.
-    pub(crate) async fn reconcile(&mut self, card: &Card) -> Option<Ending> {
-        let found = match self.parts.reconcile.clone() {
-            Some(hook) => {
-                look(hook, card.clone(), self.parts.clock.as_ref(), self.parts.timing.record).await
-            }
-            None => Reconciled::Unknown,
-        };
-        let external = Labels::of(Origin::external(&card.tool));
-        match found {
-            Reconciled::Unknown => None,
-            Reconciled::Happened(output) => Some(self.happened(card, output)),
-            Reconciled::DidNotHappen => {
-                let message = "a reconciliation found that it did not happen";
-                Some(Ending::observed(self.observer().failed(
-                    Failure::DidNotHappen,
-                    message,
-                    external,
-                )))
-            }
-            Reconciled::Conflict => {
-                let message = "a reconciliation found what does not fit the record";
-                let outcome = self.observer().failed(Failure::Crash, message, external);
-                Some(
-                    Ending::observed(outcome).ending(RunEnd::because(EndReason::ReconcileConflict)),
-                )
-            }
-        }
-    }
-
-    /// What a reconciliation found is read under the rules for the tool's own answer.
-    fn happened(&self, card: &Card, output: ToolOutput) -> Ending {
-        match self.parts.tools.get(&card.tool) {
-            Some(tool) => self.answered_ending(&tool.described.spec, output),
-            None => {
-                let bound = ToolSpec::MAX_RESULT_BYTES;
-                Ending::observed(self.observer().output(&card.tool, bound, output))
-            }
-        }
-    }
-}
-
-async fn look(
-    hook: Arc<dyn Reconcile>,
-    card: Card,
-    clock: &dyn Clock,
-    patience: Duration,
-) -> Reconciled {
-    // Also one that panics before it has a future.
-    let asked = AssertUnwindSafe(async { hook.reconcile(&card).await }).catch_unwind();
-    match select(Box::pin(asked), clock.sleep(patience)).await {
-        Either::Left((Ok(found), _)) => found,
-        Either::Left((Err(_), _)) | Either::Right(_) => Reconciled::Unknown,
     }
 }

@@ -46,15 +46,15 @@ impl Gate {
     pub async fn begin(&self, scope: &Scope, task: Task) -> Result<HeldRun, GateError> {
         let (parts, scope) = (self.parts.clone(), scope.clone());
         crate::owned::run(&self.parts.spawn, async move {
-            HeldRun::new(Box::new(take::begin(&parts, &scope, task).await?))
+            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, task).await?)))
         })
         .await
     }
 
     /// Goes on with a run where another process stopped.
     ///
-    /// A granted step is judged again with today's rules and tools. A step whose outcome is not known becomes a
-    /// question, unless its tool only reads.
+    /// A granted step is judged again with today's rules and tools. A step whose outcome is not known is resolved by what
+    /// its tool declares or the host finds, or becomes a question; one whose tool only reads is interrupted.
     ///
     /// # Errors
     /// [`portcullis_domain::ports::StoreError::Leased`] while another driver holds it,
@@ -68,7 +68,7 @@ impl Gate {
                 Taken::Held(core, progress) => match progress {
                     Progress::Waiting(question) => Attached::Waiting(question),
                     Progress::Ended(reason) => Attached::Ended(reason),
-                    progress => Attached::Held(HeldRun::new(core)?, progress),
+                    progress => Attached::Held(HeldRun::new(core), progress),
                 },
             })
         })

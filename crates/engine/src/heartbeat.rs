@@ -4,20 +4,34 @@
 //! it, so the heartbeat, which has a task of its own, has to notice: else nobody could ever take the run up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use portcullis_domain::ports::{Monotonic, StoreError};
+use portcullis_domain::time::Timestamp;
 
 use crate::core::Core;
 use crate::error::GateError;
 
 /// What a core and its heartbeat tell each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hold {
     lost: AtomicBool,
+    /// The wall-clock instant at which the lease ends by itself, once a renewal has failed; the end of time while they
+    /// work.
+    ends: AtomicI64,
     /// The monotonic instant until which the call that is open in the run's task may take; 0 without one.
     call_until: AtomicU64,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self {
+            lost: AtomicBool::new(false),
+            ends: AtomicI64::new(i64::MAX),
+            call_until: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Hold {
@@ -30,6 +44,19 @@ impl Hold {
     pub(crate) fn open_call(&self, now: Monotonic, deadline: Duration) -> OpenCall<'_> {
         self.call_until.store(after(now.0, deadline), Ordering::Release);
         OpenCall(self)
+    }
+
+    /// Whether the lease holds for a call that begins now and may take so long: renewals work, or it ends no sooner.
+    pub(crate) fn covers(&self, now: Timestamp, deadline: Duration) -> bool {
+        now.after(deadline).micros() < self.ends.load(Ordering::Acquire)
+    }
+
+    fn renewed(&self) {
+        self.ends.store(i64::MAX, Ordering::Release);
+    }
+
+    fn failing(&self, ends: Timestamp) {
+        self.ends.store(ends.micros(), Ordering::Release);
     }
 
     fn lose(&self) {
@@ -77,11 +104,15 @@ pub(crate) fn start(core: &Core) -> Result<(), GateError> {
             let now = parts.clock.now();
             let next = now.after(term);
             match parts.store.renew(&scope, run, epoch, now, next).await {
-                Ok(()) => until = next,
+                Ok(()) => {
+                    until = next;
+                    hold.renewed();
+                }
                 Err(StoreError::LeaseLost | StoreError::NotFound(_)) => return hold.lose(),
                 // Tried again at the next beat, while the term lasts.
-                Err(_) if now <= until => {}
-                Err(_) => hold.lose(),
+                Err(_) if now <= until => hold.failing(until),
+                // Not once more: a renewal that got through after all would keep the run from whoever can drive it.
+                Err(_) => return hold.lose(),
             }
         }
     };

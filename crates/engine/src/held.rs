@@ -15,7 +15,6 @@ use portcullis_domain::ports::{AgentFailure, BoxFuture, Spawn, View};
 use crate::admit::Echo;
 use crate::core::{Core, Progress};
 use crate::error::GateError;
-use crate::heartbeat;
 
 /// A run whose lease is held here, for one step at a time.
 ///
@@ -36,10 +35,9 @@ enum Slot {
 }
 
 impl HeldRun {
-    pub(crate) fn new(core: Box<Core>) -> Result<Self, GateError> {
+    pub(crate) fn new(core: Box<Core>) -> Self {
         let (run, spawn) = (core.run_id(), Arc::clone(&core.parts.spawn));
-        heartbeat::start(&core)?;
-        Ok(Self { run, spawn, slot: Slot::Idle(core) })
+        Self { run, spawn, slot: Slot::Idle(core) }
     }
 
     /// The run.

@@ -43,6 +43,7 @@ mod late;
 mod observe;
 mod owned;
 mod question;
+mod recover;
 mod refold;
 mod retrace;
 mod step;

@@ -30,7 +30,7 @@ pub struct Parts {
     pub policy: Arc<dyn Policy>,
     /// What can be called.
     pub tools: Arc<Tools>,
-    /// Asked first when an outcome is unknown; without it a person is.
+    /// Asked when an outcome is unknown and the tool declares nothing that says it; without it a person is.
     pub reconcile: Option<Arc<dyn Reconcile>>,
     /// How long things may take.
     pub timing: Timing,
@@ -73,7 +73,8 @@ pub enum Reconciled {
 
 /// Looks outside for what became of a call whose outcome is unknown.
 pub trait Reconcile: Send + Sync {
-    /// What became of the call. A panic, and a wait longer than [`Timing::record`], count as [`Reconciled::Unknown`].
+    /// What became of the call. A panic, and a wait longer than the deadline of the call's tool, count as
+    /// [`Reconciled::Unknown`]. That it is asked, and what it found, is in the record.
     fn reconcile(&self, card: &Card) -> BoxFuture<'_, Reconciled>;
 }
 

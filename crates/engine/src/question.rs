@@ -61,7 +61,7 @@ impl Core {
             let (event, contents) = core.question_asked(step, &question, active_us);
             let mut events = before.clone();
             events.push(event);
-            Ok(Batch { events, contents, specs: specs.clone() })
+            Ok(Batch { events, contents, specs: specs.clone(), ..Batch::default() })
         })
         .await
     }

@@ -239,7 +239,7 @@ impl<'a> Recheck<'a> {
                 Finding::NotRecheckable(Obstacle::PolicyTimedOut)
             }
             (Ok(remade), Some(policy)) => {
-                let (answer, changed) = self.answer(policy, &remade, step.index, judged);
+                let (answer, changed) = self.answer(policy, &remade, step, judged);
                 spec_changed = changed;
                 if is_same(&judged.verdict, &answer) {
                     Finding::Same
@@ -277,7 +277,7 @@ impl<'a> Recheck<'a> {
         &self,
         policy: &dyn Policy,
         remade: &Remade,
-        index: u64,
+        step: &Step,
         judged: &StepJudged,
     ) -> (Answer, bool) {
         let verdict = |spec: &Described, arguments: &portcullis_canon::Object| {
@@ -291,7 +291,7 @@ impl<'a> Recheck<'a> {
             return (Answer::NotAdmitted(Refusal::UnknownTool), true);
         };
         let today = &today.described;
-        let answer = match readmit(&remade.proposal, index, today, &remade.salt) {
+        let answer = match readmit(&remade.proposal, step.id, step.index, today, &remade.salt) {
             Ok(call) => verdict(today, &call.arguments),
             Err(refusal) => Answer::NotAdmitted(refusal),
         };

@@ -284,7 +284,7 @@ impl<'a> Shelf<'a> {
         let salt = self.salt(state.run.salt).await?;
         let proposal = self.proposal(step).await?;
         let spec = self.spec(admitted.spec).await?;
-        let call = readmit(&proposal, step.index, &spec, &salt).ok();
+        let call = readmit(&proposal, step.id, step.index, &spec, &salt).ok();
         let same = call.filter(|call| {
             call.request == admitted.request
                 && call.tool == admitted.tool

@@ -73,7 +73,8 @@ impl Core {
     /// Judges the open step's recorded proposal.
     pub(crate) async fn decide(&mut self, raw: &[u8], echo: Echo) -> Result<Progress, GateError> {
         let tools = Arc::clone(&self.parts.tools);
-        match admit(raw, echo, &tools, &self.state.run.tools, &self.salt) {
+        let step = self.open_step_id()?;
+        match admit(raw, echo, &tools, &self.state.run.tools, step, &self.salt) {
             Err(invalid) => {
                 let outcome = self.observer().invalid(&invalid);
                 self.end_step(Ending::observed(outcome)).await
@@ -249,17 +250,23 @@ impl Core {
         let shown: Card =
             from_slice(&shown, &Limits::ENVELOPE).map_err(|_| GateError::Content("card"))?;
         let tools = Arc::clone(&self.parts.tools);
-        let call =
-            match admit(&raw, Echo::Recorded(request), &tools, &self.state.run.tools, &self.salt) {
-                Ok(Admission::Call { call, .. }) => call,
-                Err(invalid) => {
-                    let outcome = self.observer().invalid(&invalid);
-                    return self.end_step(Ending::observed(outcome)).await;
-                }
-                Ok(Admission::Complete { .. } | Admission::Fail { .. }) => {
-                    return Err(GateError::Bug("a question about a proposal that is no call"));
-                }
-            };
+        let call = match admit(
+            &raw,
+            Echo::Recorded(request),
+            &tools,
+            &self.state.run.tools,
+            question.step,
+            &self.salt,
+        ) {
+            Ok(Admission::Call { call, .. }) => call,
+            Err(invalid) => {
+                let outcome = self.observer().invalid(&invalid);
+                return self.end_step(Ending::observed(outcome)).await;
+            }
+            Ok(Admission::Complete { .. } | Admission::Fail { .. }) => {
+                return Err(GateError::Bug("a question about a proposal that is no call"));
+            }
+        };
         let judgement = self.judge_call(call)?;
         let stands = amounts
             && match &judgement.verdict {

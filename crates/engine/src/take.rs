@@ -8,25 +8,22 @@ use portcullis_domain::event::{
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::label::Labels;
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::limits::Limits;
-use portcullis_domain::observation::Failure;
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError, TakeLease};
 use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::{Step, StepStatus};
+use portcullis_domain::step::StepStatus;
 use portcullis_domain::thread::Thread;
 
-use crate::admit::{Echo, admit_recorded, card};
-use crate::core::{Batch, Core, Ending, Progress, RunEnd, content};
+use crate::admit::Echo;
+use crate::core::{Batch, Core, Progress, content};
 use crate::error::GateError;
+use crate::heartbeat;
 use crate::parts::Parts;
-use crate::question::outcome_question;
 use crate::refold;
 use crate::sweep;
-use crate::tools::Described;
 
 /// Bytes of a run's salt.
 const SALT_BYTES: usize = 32;
@@ -87,7 +84,9 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
     let thread = parts.store.thread(scope, state.run.thread).await?.ok_or(gone)?;
-    Ok(core(parts, scope, state, thread, goal, salt_bytes))
+    let core = core(parts, scope, state, thread, goal, salt_bytes);
+    heartbeat::start(&core)?;
+    Ok(core)
 }
 
 /// Thread, run, lease and first step, in one append.
@@ -198,7 +197,12 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
         .ok_or(GateError::Bug("a run's thread is gone"))?;
     let mut core = core(parts, scope, state, thread, goal, salt);
     core.take_lease(cause).await?;
-    match core.go_on().await {
+    // Before anything that may take its time: what is found out about an outcome can outlast the term.
+    let gone_on = match heartbeat::start(&core) {
+        Ok(()) => core.go_on().await,
+        Err(error) => Err(error),
+    };
+    match gone_on {
         Ok(progress) => Ok(Taken::Held(Box::new(core), progress)),
         Err(error) => {
             crate::held::release(&mut core).await;
@@ -286,7 +290,7 @@ impl Core {
     async fn go_on(&mut self) -> Result<Progress, GateError> {
         let Some(step) = self.open_step().cloned() else { return self.open_next().await };
         match (step.status, step.proposal) {
-            (StepStatus::Executing, _) => self.recover(&step).await,
+            (status, _) if status.is_started() => self.recover(&step).await,
             (StepStatus::Awaiting, _) => self.decide_granted().await,
             (_, Some(_)) if step.attempts > MAX_ATTEMPTS => {
                 self.record(|core| {
@@ -301,41 +305,6 @@ impl Core {
                 self.decide(&raw, Echo::Recorded(step.index)).await
             }
             (_, None) => Ok(Progress::Open),
-        }
-    }
-
-    /// A call was started and its outcome was not recorded.
-    async fn recover(&mut self, step: &Step) -> Result<Progress, GateError> {
-        let admitted =
-            step.admitted.as_ref().ok_or(GateError::Bug("a started step has no call"))?;
-        if !admitted.effect.changes_something() {
-            let outcome = self.observer().interrupted(Failure::Crash);
-            return self.end_step(Ending::observed(outcome)).await;
-        }
-        let proposal = step.proposal.ok_or(GateError::Content("proposal"))?;
-        let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
-        let bytes =
-            self.parts.store.spec(admitted.spec).await?.ok_or(GateError::Content("tool spec"))?;
-        let described = Described::recorded(&bytes).ok_or(GateError::Content("tool spec"))?;
-        let call = admit_recorded(&raw, step.index, &described, &self.salt);
-        let verdict = step.verdict.as_ref();
-        let card = call.zip(verdict).map(|(call, verdict)| card(&call, &described, verdict));
-        match card.filter(|card| card.call_digest(&self.salt) == admitted.call) {
-            Some(card) => match self.reconcile(&card).await {
-                Some(ending) => self.end_step(ending).await,
-                None => {
-                    let detail = "the process that made the call ended or stalled before it recorded what came of it";
-                    let question = outcome_question(card, admitted.call, Failure::Crash, detail)?;
-                    self.put_question(Vec::new(), Vec::new(), question).await
-                }
-            },
-            None => {
-                // What is recorded of the call does not amount to the call that was started.
-                let message = "the record of the call does not fit its digest";
-                let outcome = self.observer().failed(Failure::Crash, message, Labels::none());
-                let end = RunEnd::because(EndReason::ReconcileConflict);
-                self.end_step(Ending::observed(outcome).ending(end)).await
-            }
         }
     }
 

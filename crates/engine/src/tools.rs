@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portcullis_canon::{Digest, Limits, Object, Schema, Value, from_slice};
+use portcullis_canon::{Digest, Limits, Schema, Value, from_slice};
 use portcullis_domain::ports::{AdvertisedTool, ToolSource};
 use portcullis_domain::run::FrozenTool;
-use portcullis_domain::tool::ToolSpec;
+use portcullis_domain::tool::{SpecError, ToolSpec};
 
 use crate::error::RegisterError;
 
@@ -34,7 +34,8 @@ impl Tools {
     /// Registers every tool of every source.
     ///
     /// # Errors
-    /// [`RegisterError`] for a repeated name, a spec that does not hold, or a schema that cannot be used.
+    /// [`RegisterError`] for a repeated name, a spec that does not hold, a probe that cannot be asked, or a schema that
+    /// cannot be used.
     pub fn register(sources: Vec<Arc<dyn ToolSource>>) -> Result<Self, RegisterError> {
         let mut by_name = BTreeMap::new();
         for source in sources {
@@ -46,7 +47,26 @@ impl Tools {
                 }
             }
         }
-        Ok(Self { by_name })
+        let tools = Self { by_name };
+        tools.check_probes()?;
+        Ok(tools)
+    }
+
+    /// Each probe has to be a tool of the set that only reads, and takes what it is to be handed.
+    fn check_probes(&self) -> Result<(), RegisterError> {
+        for (name, tool) in &self.by_name {
+            let Some(probe) = &tool.described.spec.probe else { continue };
+            let takes = |asked: &ToolSpec| {
+                let properties = asked.input_schema.get("properties").and_then(Value::as_object);
+                let known = |name: &String| properties.is_some_and(|p| p.contains_key(name));
+                probe.arguments.as_ref().is_none_or(|mapping| mapping.keys().all(known))
+            };
+            let asked = self.get(&probe.tool).map(|asked| &asked.described.spec);
+            if !asked.is_some_and(|asked| !asked.effect.changes_something() && takes(asked)) {
+                return Err(RegisterError::Probe { tool: name.clone(), probe: probe.tool.clone() });
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Tool> {
@@ -79,6 +99,7 @@ impl Described {
         spec.check().map_err(|error| RegisterError::Spec { tool: spec.name.clone(), error })?;
         let schema = Schema::compile(&spec.input_schema)
             .map_err(|error| RegisterError::Schema { tool: spec.name.clone(), error })?;
+        check_key(&spec)?;
         let canonical = spec.canonical();
         let digest = spec.digest();
         Ok(Self { spec, digest, canonical, schema })
@@ -93,22 +114,41 @@ impl Described {
         AdvertisedTool {
             name: self.spec.name.clone(),
             description: self.spec.description.clone(),
-            input_schema: without_fixed(&self.spec.input_schema, &self.spec.fixed),
+            input_schema: without_filled(&self.spec),
         }
     }
 }
 
-/// The schema without the parameters that the operator fixed: the agent may not name them.
-fn without_fixed(schema: &Value, fixed: &Object) -> Value {
-    let Value::Object(schema) = schema else { return schema.clone() };
+/// The parameter for the idempotency key has to take one: 64 hexadecimal digits, whatever the rest of the call is.
+fn check_key(spec: &ToolSpec) -> Result<(), RegisterError> {
+    let properties = spec.input_schema.get("properties");
+    let parameter = spec.idempotency_key.as_deref().zip(properties);
+    let Some(property) = parameter.and_then(|(key, properties)| properties.get(key)) else {
+        return Ok(());
+    };
+    let key = Digest::ZERO.hex();
+    let takes = Schema::compile(property).is_ok_and(|schema| schema.check(&key.into()).is_ok());
+    if takes {
+        Ok(())
+    } else {
+        let error = SpecError::IdempotencyKey;
+        Err(RegisterError::Spec { tool: spec.name.clone(), error })
+    }
+}
+
+/// The schema without the parameters that the operator fixed or the gate fills: the agent may not name them.
+fn without_filled(spec: &ToolSpec) -> Value {
+    let Value::Object(schema) = &spec.input_schema else { return spec.input_schema.clone() };
+    let filled =
+        |name: &str| spec.fixed.contains_key(name) || spec.idempotency_key.as_deref() == Some(name);
     let mut shown = schema.clone();
     if let Some(Value::Object(properties)) = shown.get_mut("properties") {
-        for key in fixed.keys() {
+        for key in spec.fixed.keys().chain(spec.idempotency_key.as_deref()) {
             properties.remove(key);
         }
     }
     if let Some(Value::Array(required)) = shown.get_mut("required") {
-        required.retain(|name| name.as_str().is_none_or(|name| !fixed.contains_key(name)));
+        required.retain(|name| name.as_str().is_none_or(|name| !filled(name)));
     }
     Value::Object(shown)
 }

@@ -189,6 +189,8 @@ mod tests {
             fixed: Object::new(),
             max_result_bytes: 1,
             target: None,
+            probe: None,
+            idempotency_key: None,
         };
         let facts = Facts {
             tenant: Tenant::local(),

@@ -51,6 +51,8 @@ impl ToolSource for Mail {
             fixed: Object::new(),
             max_result_bytes: 4_096,
             target: None,
+            probe: None,
+            idempotency_key: None,
         }]
     }
 

@@ -7,6 +7,7 @@ mod condition;
 mod contents;
 mod draft;
 mod facts;
+mod outcomes;
 mod prepare;
 mod refold;
 
@@ -26,6 +27,7 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 use draft::Draft;
+pub(crate) use outcomes::OpenOutcome;
 use prepare::Payload;
 pub(crate) use prepare::Prepared;
 
@@ -52,6 +54,14 @@ pub(crate) trait Base {
     fn has_step(&mut self, run: RunId, step: StepId) -> Result<bool, StoreError>;
     /// Whose a content is and how long; no length once it was erased.
     fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, Option<u64>)>, StoreError>;
+    /// The questions about outcomes of an owner's calls that are neither answered for good nor closed.
+    fn open_outcomes(
+        &mut self,
+        tenant: &Tenant,
+        owner: &str,
+    ) -> Result<Vec<OpenOutcome>, StoreError>;
+    /// The canonical bytes of a spec.
+    fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
     /// Whether a spec is known.
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError>;
     /// The end of the installation's own stream.

@@ -51,7 +51,7 @@ pub use raw::Raw;
 use raw::State;
 pub(crate) use read::{checked_content, checked_spec};
 
-/// A fault that a test wants of the next append.
+/// A fault that a test wants of the next append, or renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The medium fails before the commit: nothing is stored.
@@ -74,6 +74,7 @@ struct Shared {
     journal: JournalId,
     state: Mutex<Arc<State>>,
     faults: Mutex<VecDeque<Option<Fault>>>,
+    renewal_faults: Mutex<VecDeque<Option<Fault>>>,
     /// Held from before the state is let go until the observers have seen the commit, so that they see
     /// commits in order.
     telling: Mutex<()>,
@@ -105,6 +106,7 @@ impl MemoryStore {
                 journal,
                 state: Mutex::new(Arc::new(state)),
                 faults: Mutex::default(),
+                renewal_faults: Mutex::default(),
                 telling: Mutex::default(),
             }),
             observers: Vec::new(),
@@ -127,6 +129,7 @@ impl MemoryStore {
                 journal,
                 state: Mutex::new(state),
                 faults: Mutex::default(),
+                renewal_faults: Mutex::default(),
                 telling: Mutex::default(),
             }),
             observers: Vec::new(),
@@ -138,6 +141,19 @@ impl MemoryStore {
         if let Ok(mut planned) = self.shared.faults.lock() {
             planned.extend(faults);
         }
+    }
+
+    /// Plans a fault for each of the next renewals of a lease, of whatever handle; `None` lets one pass.
+    pub fn plan_renewals(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
+        if let Ok(mut planned) = self.shared.renewal_faults.lock() {
+            planned.extend(faults);
+        }
+    }
+
+    /// How many of the planned renewals are still to come.
+    #[must_use]
+    pub fn planned_renewals(&self) -> usize {
+        self.shared.renewal_faults.lock().map_or(0, |planned| planned.len())
     }
 
     /// Changes the raw tables behind the store's back, as somebody with an editor would.
@@ -159,8 +175,8 @@ impl MemoryStore {
         self.lock().map(|state| Arc::clone(&state))
     }
 
-    fn next_fault(&self) -> Option<Fault> {
-        self.shared.faults.lock().ok().and_then(|mut planned| planned.pop_front()).flatten()
+    fn next_fault(of: &Mutex<VecDeque<Option<Fault>>>) -> Option<Fault> {
+        of.lock().ok().and_then(|mut planned| planned.pop_front()).flatten()
     }
 
     fn append_now(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
@@ -174,7 +190,7 @@ impl MemoryStore {
             tip: state.journal_tip()?,
         };
         let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), prepared)?;
-        let fault = self.next_fault();
+        let fault = Self::next_fault(&self.shared.faults);
         match fault {
             Some(Fault::BeforeCommit) => return Err(StoreError::Medium { code: 0 }),
             Some(Fault::Full) => return Err(StoreError::Full),
@@ -202,8 +218,14 @@ impl MemoryStore {
         let mut state = self.lock()?;
         let held = state.run_state(run)?.filter(|held| held.run.tenant == *scope.tenant());
         let term = renewed(held.as_ref(), state.leases.get(&run).copied(), epoch, now, until)?;
+        let fault = Self::next_fault(&self.shared.renewal_faults);
+        match fault {
+            Some(Fault::BeforeCommit) => return Err(StoreError::Medium { code: 0 }),
+            Some(Fault::Full) => return Err(StoreError::Full),
+            Some(Fault::AfterCommit) | None => {}
+        }
         Arc::make_mut(&mut state).leases.insert(run, term);
-        Ok(())
+        if fault.is_some() { Err(StoreError::InDoubt) } else { Ok(()) }
     }
 }
 

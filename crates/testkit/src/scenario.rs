@@ -22,9 +22,10 @@ use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, KeyId, Signature, Statement};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, QuestionAnswered,
-    QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished, StepJudged,
-    StepOpened, StepProposed, StepStarted, ThreadLabelled, ThreadOpened,
+    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall,
+    ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs,
+    RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted,
+    StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::label::{Labels, Origin};
@@ -34,6 +35,7 @@ use portcullis_domain::observation::{Failure, Observation, ObservationKind};
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, TakeLease};
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::question::{QuestionKind, QuestionStatus, Terms};
+use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, FrozenTool, RunStatus};
 use portcullis_domain::scope::Tenant;
@@ -51,6 +53,7 @@ pub const TERM: Duration = Duration::from_secs(30);
 /// One run in the making.
 #[derive(Debug)]
 pub struct Scenario {
+    seed: u64,
     entropy: SeededEntropy,
     instance: InstanceId,
     /// The run.
@@ -59,6 +62,8 @@ pub struct Scenario {
     pub thread: ThreadId,
     /// The run that started it.
     pub parent: Option<RunId>,
+    /// Whose it is. What an owner's open outcomes keep from starting is another owner's to start.
+    pub owner: String,
     /// Its bounds.
     pub limits: Limits,
     /// Its one tool.
@@ -99,10 +104,12 @@ impl Scenario {
         let entropy = SeededEntropy::new(seed);
         let at = Timestamp::from_micros(1_790_000_000_000_000);
         Self {
+            seed,
             instance,
             run: RunId::draw(at, &entropy),
             thread: ThreadId::draw(at, &entropy),
             parent: None,
+            owner: "owner".to_owned(),
             limits: Limits::default(),
             tool: tool(),
             at,
@@ -154,14 +161,14 @@ impl Scenario {
 
     /// `thread.opened`.
     pub fn thread_opened(&mut self) {
-        let body = Body::ThreadOpened(ThreadOpened { owner: "owner".to_owned() });
+        let body = Body::ThreadOpened(ThreadOpened { owner: self.owner.clone() });
         self.push_elsewhere(self.thread.into(), None, body);
     }
 
     /// `run.created`.
     pub fn run_created(&mut self) {
         let body = RunCreated {
-            owner: "owner".to_owned(),
+            owner: self.owner.clone(),
             thread: self.thread,
             parent: self.parent,
             root: self.parent.unwrap_or(self.run),
@@ -242,17 +249,7 @@ impl Scenario {
             },
             verdict,
             policy: Digest::of(Kind::Policy, b"policy"),
-            facts: Facts {
-                tenant: Tenant::local(),
-                owner: "owner".to_owned(),
-                origin: ProposalOrigin::Model,
-                steps: self.steps.saturating_sub(1),
-                failures: 0,
-                denials: 0,
-                active_us: 0,
-                labels: Labels::none(),
-                label_seq: self.labels,
-            },
+            facts: self.facts(),
         };
         self.push(Some(self.step), Body::StepJudged(body));
     }
@@ -267,6 +264,67 @@ impl Scenario {
             start: self.starts,
         };
         self.push(Some(self.step), Body::StepStarted(body));
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            tenant: Tenant::local(),
+            owner: self.owner.clone(),
+            origin: ProposalOrigin::Model,
+            steps: self.steps.saturating_sub(1),
+            failures: 0,
+            denials: 0,
+            active_us: 0,
+            labels: Labels::none(),
+            label_seq: self.labels,
+        }
+    }
+
+    /// `step.restarted` under a verdict that lets the call happen.
+    pub fn restarted(&mut self) {
+        self.starts += 1;
+        let body = StepRestarted {
+            call: self.call,
+            epoch: self.epoch,
+            deadline_ms: self.tool.deadline_ms,
+            start: self.starts,
+            cause: Failure::Crash,
+            verdict: allow(),
+            policy: Digest::of(Kind::Policy, b"policy"),
+            facts: self.facts(),
+        };
+        self.push(Some(self.step), Body::StepRestarted(body));
+    }
+
+    /// `probe.started`: the host is asked, or a tool that reads.
+    pub fn probe_started(&mut self, host: bool) {
+        let probe = probe();
+        let call = (!host).then(|| ProbeCall {
+            admitted: Admitted {
+                tool: probe.name.clone(),
+                spec: probe.digest(),
+                effect: probe.effect,
+                request: Digest::of(Kind::Arguments, b"{\"path\":\"a.txt\"}"),
+                call: Digest::of_parts(Kind::Call, &[b"probe", &self.steps.to_be_bytes()]),
+            },
+            verdict: allow(),
+            policy: Digest::of(Kind::Policy, b"policy"),
+            facts: self.facts(),
+            card: self.content(b"{\"tool\":\"files.seen\"}"),
+            deadline_ms: probe.deadline_ms,
+        });
+        if call.is_some() {
+            self.specs.push(probe.canonical());
+        }
+        let body = ProbeStarted { epoch: self.epoch, cause: Failure::Crash, call };
+        self.push(Some(self.step), Body::ProbeStarted(body));
+    }
+
+    /// `probe.finished`.
+    pub fn probe_finished(&mut self, found: Found) {
+        let observation = self.observation(ObservationKind::ToolResult, b"{\"happened\":true}");
+        let body = ProbeFinished { found, observation: Some(observation) };
+        self.push(Some(self.step), Body::ProbeFinished(body));
     }
 
     /// What came back.
@@ -478,8 +536,45 @@ impl Scenario {
         vec![recorded, intent, outcome]
     }
 
-    /// A whole run with an event of each type that a run and its thread can have.
+    /// The appends of a step that is in the middle of its effect, opening included.
+    pub fn executing(&mut self) -> Vec<Append> {
+        self.step_opened();
+        self.proposed(br#"{"kind":"tool_call","tool":"files.move","arguments":{"path":"c.txt"}}"#);
+        let recorded = self.driver(Durability::Written);
+        self.judged(allow());
+        self.started();
+        vec![recorded, self.driver(Durability::Synced)]
+    }
+
+    /// Two whole runs with an event of each type that a run and its thread can have: this one, and one of another thread
+    /// in which an unknown outcome resolves by itself.
     pub fn every_event(&mut self) -> Vec<Append> {
+        let mut appends = self.asking();
+        let mut resolving = Self::new(self.seed ^ 0x5eed_0000, self.instance);
+        resolving.tool = keyed();
+        resolving.owner.clone_from(&self.owner);
+        appends.extend(resolving.resolving());
+        appends
+    }
+
+    fn resolving(&mut self) -> Vec<Append> {
+        let mut appends = vec![self.begin()];
+        appends.extend(self.executing());
+        self.restarted();
+        appends.push(self.driver(Durability::Synced));
+        self.probe_started(false);
+        appends.push(self.driver(Durability::Synced));
+        self.probe_finished(Found::Unknown);
+        self.probe_started(true);
+        appends.push(self.driver(Durability::Synced));
+        self.probe_finished(Found::Happened);
+        self.finished(ObservationKind::ToolResult);
+        self.run_finished(EndReason::GoalCompleted);
+        appends.push(self.driver(Durability::Synced));
+        appends
+    }
+
+    fn asking(&mut self) -> Vec<Append> {
         let mut appends = vec![self.begin()];
         appends.extend(self.whole_step());
         self.labelled();
@@ -538,7 +633,33 @@ pub fn tool() -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: 65_536,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
+}
+
+/// The same tool, with an idempotency key and a probe.
+#[must_use]
+pub fn keyed() -> ToolSpec {
+    let mut key = Object::new();
+    key.insert("type", "string");
+    let mut properties = Object::new();
+    properties.insert("key", key);
+    let mut schema = Object::new();
+    schema.insert("properties", properties);
+    ToolSpec {
+        input_schema: Value::Object(schema),
+        probe: Some(Probe { tool: probe().name, arguments: None }),
+        idempotency_key: Some("key".to_owned()),
+        ..tool()
+    }
+}
+
+/// The probe of [`keyed`].
+#[must_use]
+pub fn probe() -> ToolSpec {
+    let name = "files.seen".to_owned();
+    ToolSpec { name, effect: EffectClass::ReadOnly, sink: false, ..tool() }
 }
 
 /// A verdict that lets the call happen.

@@ -17,6 +17,7 @@ pub mod facts;
 pub mod fold;
 pub mod leases;
 pub mod operators;
+pub mod outcomes;
 pub mod reads;
 pub mod walk;
 
@@ -62,6 +63,9 @@ macro_rules! store_contract {
                 an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due,
                 what_has_no_term_is_never_due, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
+            outcomes { an_unknown_outcome_keeps_its_tool_from_changing,
+                a_call_that_may_run_again_keeps_it_until_it_has, the_end_of_its_run_lets_the_tool_go,
+                only_a_keyed_call_starts_again, what_a_probe_found_ends_its_step }
             facts { a_person_records_answers_and_ends, time_records_the_end_of_its_question,
                 a_driver_says_nothing_for_people_and_time, a_grant_is_used_with_its_start }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,

@@ -24,6 +24,8 @@
 //!             fixed: Object::new(),
 //!             max_result_bytes: 1024 * 1024,
 //!             target: None,
+//!             probe: None,
+//!             idempotency_key: None,
 //!         }]
 //!     }
 //!     fn blocks(&self) -> bool {

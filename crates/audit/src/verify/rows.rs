@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_domain::event::{Body, Event};
+use portcullis_domain::event::{Body, Event, ProbeStarted};
 use portcullis_domain::fold::{FoldError, RunState};
 use portcullis_domain::id::StepId;
 use portcullis_domain::ports::StoreError;
@@ -52,6 +52,12 @@ impl Walk<'_> {
             }
             Body::QuestionAnswered(answered) => self.check_answer(&fold.state, answered, at)?,
             Body::ApprovalUsed(_) => self.check_use(&fold.state, event, at)?,
+            Body::StepRestarted(restarted) => {
+                self.check_restart(&fold.state, restarted, event.link.step, at)?;
+            }
+            Body::ProbeStarted(ProbeStarted { call: Some(call), .. }) => {
+                self.check_probe(&fold.state, call, event.link.step, at)?;
+            }
             _ => {}
         }
         fold.steps.extend(changed.steps.into_iter().map(|step| (step.id, step)));

@@ -6,7 +6,7 @@ use portcullis_audit::verify::Place;
 use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Answer;
-use portcullis_domain::event::Body;
+use portcullis_domain::event::{Body, ProbeStarted};
 use portcullis_domain::id::JournalId;
 use portcullis_domain::ports::{Store as _, StoredEvent};
 use portcullis_domain::row::Cell;
@@ -276,4 +276,36 @@ fn a_question_that_expired_before_its_time() {
     rewrite_links(&store, store.instance(), early, |_| ());
     let found = kinds(&store.verify(Options::default()));
     assert!(found.contains(&"not_admitted".to_owned()), "{found:?}");
+}
+
+#[test]
+fn a_call_that_was_started_again_though_its_receiver_cannot_tell() {
+    // The step's call is said to have been judged with the spec of the tool that declares nothing.
+    let plain = Scene::new(Arc::new(store())).plain_spec();
+    let report = edit(|body| {
+        if let Body::StepJudged(judged) = body {
+            judged.admitted.spec = plain;
+        }
+    });
+    let told = |found: &Break, words: &str| match found {
+        Break::NotAdmitted { why, .. } => why.contains(words),
+        _ => false,
+    };
+    for words in ["declares no idempotency key", "not the probe that the tool"] {
+        assert!(report.breaks.iter().any(|found| told(found, words)), "{:?}", report.breaks);
+    }
+}
+
+#[test]
+fn a_probe_that_is_shown_as_another_call() {
+    let report = edit(|body| {
+        if let Body::ProbeStarted(ProbeStarted { call: Some(call), .. }) = body {
+            call.admitted.call = Digest::ZERO;
+        }
+    });
+    let told = |found: &Break| match found {
+        Break::NotAdmitted { why, .. } => why.contains("card of the probe"),
+        _ => false,
+    };
+    assert!(report.breaks.iter().any(told), "{:?}", report.breaks);
 }

@@ -8,9 +8,10 @@ use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, QuestionAnswered,
-    QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished, StepJudged,
-    StepOpened, StepProposed, StepStarted, ThreadLabelled, ThreadOpened,
+    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall,
+    ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs,
+    RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted,
+    StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
@@ -23,6 +24,7 @@ use portcullis_domain::ports::{
 };
 use portcullis_domain::proposal::{ProposalKind, ProposalOrigin};
 use portcullis_domain::question::{Card, QuestionKind, QuestionStatus, Terms};
+use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, FrozenTool, RunStatus};
 use portcullis_domain::scope::Scope;
@@ -89,6 +91,7 @@ impl Scene {
         self.granted_call(first);
         self.rejected_call(first);
         self.unknown_outcome(first);
+        self.resolved_call(first);
         let second = self.create(Some(first));
         self.expired_call(second);
         self.complete(first);
@@ -178,7 +181,14 @@ impl Scene {
             fixed: Object::new(),
             max_result_bytes: 1_000,
             target: None,
+            probe: None,
+            idempotency_key: None,
         }
+    }
+
+    /// The digest of the spec that most calls are judged with.
+    pub(crate) fn plain_spec(&self) -> Digest {
+        Self::spec().digest()
     }
 
     fn other_spec() -> ToolSpec {
@@ -511,6 +521,77 @@ impl Scene {
         let finished = Self::finished(StepStatus::Done, Some(Self::result(named)));
         self.answer(run, "ann", Answer::Happened, Some(result), Some(finished));
         self.take(run);
+    }
+
+    /// A call whose outcome nobody knows until its probe says it, after it was started again with its key.
+    fn resolved_call(&mut self, run: RunId) {
+        let step = self.open(run);
+        let keyed = ToolSpec {
+            probe: Some(Probe { tool: "files.read".to_owned(), arguments: None }),
+            idempotency_key: Some("key".to_owned()),
+            ..Self::spec()
+        };
+        let call = self.call(run, None);
+        let admitted = Admitted { spec: keyed.digest(), ..call.admitted };
+        let allow = || Verdict::Allow { rules: vec!["class local_mutation: allow".to_owned()] };
+        let judged = self.judged(run, &admitted, allow());
+        let Body::StepJudged(StepJudged { policy, facts, .. }) = judged.clone() else { return };
+        let started = self.started(run, admitted.call);
+        let events =
+            [judged, started].map(|body| (run.into(), Some(step), body)).into_iter().collect();
+        self.append(self.driver(run), events, Vec::new(), vec![keyed.canonical()]);
+        let epoch = self.state(run).run.epoch;
+        let restarted = StepRestarted {
+            call: admitted.call,
+            epoch,
+            deadline_ms: 1_000,
+            start: 2,
+            cause: Failure::Crash,
+            verdict: allow(),
+            policy,
+            facts: facts.clone(),
+        };
+        self.drive(run, Some(step), vec![Body::StepRestarted(restarted)], Vec::new());
+
+        let asked = self.probe_call(run);
+        let probe = ProbeCall {
+            admitted: asked.admitted,
+            verdict: allow(),
+            policy,
+            facts,
+            card: asked.card.reference(),
+            deadline_ms: 1_000,
+        };
+        let probing = ProbeStarted { epoch, cause: Failure::Crash, call: Some(probe) };
+        self.drive(run, Some(step), vec![Body::ProbeStarted(probing)], vec![asked.card]);
+        let said = self.content(r#"{"happened":true}"#);
+        let found = ProbeFinished {
+            found: Found::Happened,
+            observation: Some(Self::result(said.reference())),
+        };
+        let result = self.content("null");
+        let finished = Self::finished(StepStatus::Done, Some(Self::result(result.reference())));
+        let bodies = vec![Body::ProbeFinished(found), finished];
+        self.drive(run, Some(step), bodies, vec![said, result]);
+    }
+
+    /// What the probe of a call is.
+    fn probe_call(&self, run: RunId) -> Call {
+        let spec = Self::other_spec();
+        let call = self.call(run, None);
+        let shown: Card =
+            portcullis_canon::from_slice(call.card.bytes(), &portcullis_canon::Limits::ENVELOPE)
+                .unwrap();
+        let (tool, effect) = (spec.name.clone(), spec.effect);
+        let card = Card { tool: tool.clone(), spec: spec.digest(), effect, ..shown };
+        let admitted = Admitted {
+            tool,
+            spec: spec.digest(),
+            effect,
+            call: card.call_digest(&self.salt(&self.state(run))),
+            ..call.admitted
+        };
+        Call { admitted, card: Content::seal(card.to_canonical(), &self.entropy) }
     }
 
     /// A question that nobody answers, and a run that ends with it.

@@ -253,6 +253,7 @@ async fn fact(reading: &Reading, event: Event, keys: Option<&Keyring>) -> Result
     let observation = match &body {
         Body::StepFinished(finished) => finished.observation.as_ref(),
         Body::OutcomeLate(late) => Some(&late.observation),
+        Body::ProbeFinished(probed) => probed.observation.as_ref(),
         _ => None,
     };
     let detail = match observation {

@@ -242,8 +242,16 @@ fn unknown_outcomes_are_settled_by_answer_alone() {
     assert!(shown.contains(r#"{"sent":2}"#), "{shown}");
     let out = scene.run(&["answer", &lose().to_string(), "did-not-happen", "--yes"]).out(0);
     assert!(out.contains("the run goes on"), "{out}");
-    let out = scene.run(&["answer", &lose().to_string(), "run-again", "--yes"]).out(0);
+    let run = lose().to_string();
+    let out = scene.run(&["answer", &run, "run-again", "--yes"]).out(0);
     assert!(out.contains("recorded; exactly this call is run again, once: "), "{out}");
+    // Until it has, the tool changes nothing else.
+    let mut other = scene.begin("lose it");
+    let refused = scene.propose(&mut other, "lost", [("path", Value::from("c"))], None);
+    assert_eq!(refused, Progress::Observed);
+    let shown = scene.run(&["show", &other.run().to_string()]).out(0);
+    assert!(shown.contains("has to be answered first"), "{shown}");
+    scene.run(&["cancel", &run]).out(0);
     let again = lose();
     let json = scene.run(&["answer", &again.to_string(), "run-again", "--yes", "--json"]).json(0);
     assert_eq!(text_at(&json, "/led_to"), "granted");

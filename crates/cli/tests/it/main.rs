@@ -12,6 +12,7 @@
 mod bad_input;
 mod confined;
 mod crash;
+mod crowd;
 mod decide;
 mod diff;
 mod endings;
@@ -23,5 +24,6 @@ mod launching;
 mod recheck;
 mod scene;
 mod setup;
+mod stopped;
 mod verify;
 mod view;

@@ -43,6 +43,8 @@ impl FakeTools {
             fixed: Object::new(),
             max_result_bytes: 4_096,
             target: None,
+            probe: None,
+            idempotency_key: None,
         }
     }
 }

@@ -169,6 +169,15 @@ pub enum StoreError {
     /// The thread has read more since the policy looked.
     #[error("the thread has read more since the policy looked")]
     LabelsMoved,
+    /// A call that changes something was to start while the outcome of another call of the same tool, for the same
+    /// owner, waits for an answer.
+    #[error(
+        "it is not known what an earlier call of this tool did; answer {question} first, or resume its run"
+    )]
+    OutcomeOpen {
+        /// The question about it.
+        question: QuestionId,
+    },
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
@@ -233,6 +242,7 @@ impl StoreError {
             | Self::RunState { .. }
             | Self::QuestionState { .. }
             | Self::DigestChanged
+            | Self::OutcomeOpen { .. }
             | Self::NotDue => Disposition::Refuse,
             Self::WriterTooOld
             | Self::Damaged { .. }

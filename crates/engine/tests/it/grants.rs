@@ -65,6 +65,8 @@ fn send() -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: 4_096,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
 }
 

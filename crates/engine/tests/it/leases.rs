@@ -1,13 +1,29 @@
 //! Leases: one driver at a time, fenced by epoch, taken over with proof or after the term.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portcullis_domain::approval::Answer;
-use portcullis_domain::ports::{Clock, StoreError};
+use portcullis_domain::event::{Body, OutcomeLate};
+use portcullis_domain::id::{RunId, StepId};
+use portcullis_domain::label::Labels;
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::observation::{Observation, ObservationKind};
+use portcullis_domain::ports::{
+    Append, Clock, Condition, Durability, NewEvent, Policy, PolicyFailure, ProposedCall, Store,
+    StoreError,
+};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::run::EndReason;
+use portcullis_domain::scope::Scope;
+use portcullis_domain::step::StepStatus;
+use portcullis_domain::time::Timestamp;
+use portcullis_domain::tool::{EffectClass, ToolSpec};
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::operator::{self, Answered};
-use portcullis_engine::{Attached, GateError, Progress};
+use portcullis_engine::{Attached, Gate, GateError, Progress};
+use portcullis_store::memory::{Fault, MemoryStore};
 use portcullis_testkit::block_on;
 
 use crate::world::{Does, FakeTools, World, call, turn};
@@ -111,12 +127,7 @@ fn the_heartbeat_prolongs_a_lease_past_its_term() {
 /// Waits until the heartbeat sleeps, and lets it wake once. Nobody else may sleep meanwhile.
 #[track_caller]
 fn beat(world: &World) {
-    let mut tries = 0;
-    while world.clock.next_wake().is_none() {
-        assert!(tries < 10_000, "the heartbeat has stopped");
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
+    asleep(world);
     world.clock.advance(Duration::from_secs(10));
 }
 
@@ -204,4 +215,162 @@ fn a_run_cancelled_during_a_call_stays_cancelled_and_the_outcome_is_late() {
     let before = world.step(run, 0);
     assert!(before.observation.is_none());
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Ended(EndReason::OperatorCancelled)));
+}
+
+#[test]
+fn an_outcome_after_the_term_is_late_though_nobody_took_the_run_up() {
+    let world = World::new();
+    world.tools.set("write", Does::Hang);
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    std::thread::scope(|scope| {
+        let let_go = LetGo(&world.tools);
+        let executing = scope.spawn(|| block_on(held.execute()));
+        while world.tools.effects("write") == 0 {
+            std::thread::yield_now();
+        }
+        // The process was stopped: nobody renewed, and nobody else has looked at the run yet.
+        world.clock.jump(world.clock.now().after(Duration::from_secs(60)));
+        drop(let_go);
+        let late = executing.join().unwrap();
+        assert!(matches!(late, Err(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+    });
+    assert_eq!((world.count("outcome.late"), world.count("step.finished")), (1, 0));
+    assert_eq!(world.step(run, 0).status, StepStatus::Executing);
+    assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+/// Lets the heartbeat beat, and waits until its renewal was answered as planned.
+#[track_caller]
+fn beat_as_planned(world: &World) {
+    let planned = world.store.planned_renewals();
+    beat(world);
+    let mut tries = 0;
+    while world.store.planned_renewals() == planned {
+        assert!(tries < 10_000, "nothing was renewed");
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+}
+
+/// Waits until the heartbeat has taken its answer in and sleeps again.
+#[track_caller]
+fn asleep(world: &World) {
+    let mut tries = 0;
+    while world.clock.next_wake().is_none() {
+        assert!(tries < 10_000, "the heartbeat has stopped");
+        std::thread::sleep(Duration::from_millis(1));
+        tries += 1;
+    }
+}
+
+#[test]
+fn a_call_that_may_outlast_the_lease_needs_renewals_that_work() {
+    let tools = FakeTools::new(false);
+    let long = tools.spec("long", EffectClass::LocalMutation, false);
+    tools.add(ToolSpec { deadline_ms: 25_000, ..long });
+    let world = World::with_tools(tools);
+    world.store.plan_renewals([Some(Fault::BeforeCommit), None]);
+    let mut held = world.begin();
+    // Ten of thirty seconds have passed, and the renewal has failed.
+    beat_as_planned(&world);
+    asleep(&world);
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed, "five seconds are left");
+    assert_eq!(block_on(held.propose(call("long", 1))).unwrap(), Progress::Allowed);
+    let refused = block_on(held.execute());
+    assert!(matches!(refused, Err(GateError::Uncovered)), "{refused:?}");
+    assert_eq!(world.tools.effects("long"), 0);
+    beat_as_planned(&world);
+    asleep(&world);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("long"), 1);
+}
+
+#[test]
+fn a_heartbeat_whose_term_is_over_renews_no_more() {
+    let world = World::new();
+    // Three renewals get through though their answers are lost; the fourth comes after the term that is known of.
+    let lost = Some(Fault::AfterCommit);
+    world.store.plan_renewals([lost, lost, lost, Some(Fault::BeforeCommit), None]);
+    let held = world.begin();
+    let run = held.run();
+    for _ in 0..4 {
+        beat_as_planned(&world);
+    }
+    // It would sleep for its next beat at once.
+    for _ in 0..100 {
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(world.clock.next_wake(), None, "the heartbeat goes on");
+    }
+    world.clock.advance(Duration::from_secs(21));
+    assert_eq!(world.take(2, run).1, Progress::Open);
+    assert_eq!(world.store.planned_renewals(), 1);
+    drop(held);
+}
+
+/// Has something recorded in the run while it decides, once.
+struct Overtaken {
+    policy: Arc<dyn Policy>,
+    world: (MemoryStore, Scope, Timestamp),
+    during: Mutex<Option<(RunId, StepId)>>,
+    decided: AtomicU32,
+}
+
+impl Policy for Overtaken {
+    fn id(&self) -> PolicyId {
+        self.policy.id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        self.decided.fetch_add(1, Ordering::SeqCst);
+        if let Some((run, step)) = self.during.lock().unwrap().take() {
+            let (store, scope, at) = &self.world;
+            let observation = Observation {
+                kind: ObservationKind::ToolResult,
+                failure: None,
+                refusal: None,
+                content: None,
+                fingerprint: None,
+                labels: Labels::none(),
+                cut: false,
+            };
+            let body = Body::OutcomeLate(OutcomeLate { epoch: Epoch(1), observation });
+            let event = NewEvent { stream: run.into(), step: Some(step), at: *at, body };
+            let append = Append {
+                condition: Condition::Late,
+                events: vec![event],
+                contents: Vec::new(),
+                specs: Vec::new(),
+                durability: Durability::Synced,
+            };
+            block_on(store.append(scope, append)).unwrap();
+        }
+        self.policy.decide(call, facts)
+    }
+}
+
+#[test]
+fn what_is_recorded_while_the_policy_decides_makes_it_decide_again() {
+    let world = World::new();
+    let policy = Arc::new(Overtaken {
+        policy: world.policy.clone(),
+        world: (world.store.clone(), world.scope().clone(), world.clock.now()),
+        during: Mutex::default(),
+        decided: AtomicU32::new(0),
+    });
+    let mut parts = world.parts(1);
+    parts.policy = policy.clone();
+    let task = world.task(portcullis_domain::limits::Limits::default());
+    let mut held = block_on(Gate::new(parts).begin(world.scope(), task)).unwrap();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("write", 1))).unwrap(), Progress::Allowed);
+    *policy.during.lock().unwrap() = Some((run, world.step(run, 0).id));
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(policy.decided.load(Ordering::SeqCst), 3, "proposed, overtaken, and again");
+    let names: Vec<_> = world.bodies().iter().map(Body::name).collect();
+    let place = |wanted| names.iter().position(|name| *name == wanted).unwrap();
+    assert!(place("outcome.late") < place("step.judged"), "{names:?}");
+    assert_eq!((world.count("step.started"), world.tools.effects("write")), (1, 1));
 }

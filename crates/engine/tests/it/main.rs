@@ -24,6 +24,7 @@ mod grants;
 mod leases;
 mod limits;
 mod recheck;
+mod recovery;
 mod registering;
 mod runner;
 mod same_input;

@@ -6,6 +6,7 @@ use portcullis_canon::{Limits as JsonLimits, Object, SchemaError, Value, parse};
 use portcullis_domain::limits::Limits;
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{BoxFuture, ToolFailure, ToolOutput, ToolSource};
+use portcullis_domain::recovery::Probe;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::tool::{EffectClass, SpecError, ToolSpec};
 use portcullis_engine::{Gate, Progress, RegisterError, Tools};
@@ -45,6 +46,8 @@ fn spec(name: &str, schema: &str) -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: 4_096,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
 }
 
@@ -85,6 +88,71 @@ fn a_spec_that_does_not_hold_is_refused() {
             matches!(&error, RegisterError::Spec { error, .. } if *error == expected),
             "{error:?}"
         );
+    }
+}
+
+/// A tool that changes something and has a parameter for a key.
+fn keyed(property: &str) -> ToolSpec {
+    let schema = format!(r#"{{"type":"object","properties":{{"n":{{}},"key":{property}}}}}"#);
+    ToolSpec {
+        effect: EffectClass::LocalMutation,
+        sink: true,
+        idempotency_key: Some("key".to_owned()),
+        ..spec("a", &schema)
+    }
+}
+
+fn probing(tool: &str, mapping: &[(&str, &str)]) -> ToolSpec {
+    let owned = |(name, place): &(&str, &str)| ((*name).to_owned(), (*place).to_owned());
+    let probe = Probe {
+        tool: tool.to_owned(),
+        arguments: (!mapping.is_empty()).then(|| mapping.iter().map(owned).collect()),
+    };
+    ToolSpec { probe: Some(probe), idempotency_key: None, ..keyed(r#"{"type":"string"}"#) }
+}
+
+#[test]
+fn an_idempotency_key_needs_a_parameter_that_takes_one() {
+    for property in [r#"{"type":"string"}"#, r#"{"type":"string","pattern":"^[0-9a-f]{64}$"}"#] {
+        assert!(Tools::register(vec![Arc::new(Echo(vec![keyed(property)]))]).is_ok(), "{property}");
+    }
+    let mut fixed = keyed(r#"{"type":"string"}"#);
+    fixed.fixed.insert("key", "mine");
+    let mut absent = keyed(r#"{"type":"string"}"#);
+    absent.idempotency_key = Some("token".to_owned());
+    let others = [r#"{}"#, r#"{"type":"integer"}"#, r#"{"type":"string","maxLength":63}"#];
+    for bad in others.map(keyed).into_iter().chain([fixed, absent]) {
+        let shown = format!("{bad:?}");
+        let error = refused(vec![vec![bad]]);
+        let expected = SpecError::IdempotencyKey;
+        assert!(matches!(error, RegisterError::Spec { error, .. } if error == expected), "{shown}");
+    }
+    let reads = ToolSpec { effect: EffectClass::ReadOnly, ..keyed(r#"{"type":"string"}"#) };
+    let error = refused(vec![vec![reads]]);
+    assert!(matches!(error, RegisterError::Spec { error: SpecError::Recovery, .. }), "{error:?}");
+}
+
+#[test]
+fn a_probe_is_another_tool_that_reads_and_takes_what_it_is_handed() {
+    let reads = spec("seen", r#"{"type":"object","properties":{"id":{}}}"#);
+    let both = |spec: ToolSpec| vec![vec![spec, reads.clone()]];
+    for fine in [probing("seen", &[]), probing("seen", &[("id", "/key")])] {
+        assert!(Tools::register(vec![Arc::new(Echo(both(fine).remove(0)))]).is_ok());
+    }
+    for bad in
+        [probing("a", &[]), probing("seen", &[("id", "key")]), probing("seen", &[("id", "/no")])]
+    {
+        let error = refused(both(bad));
+        assert!(matches!(error, RegisterError::Spec { error: SpecError::Probe, .. }), "{error:?}");
+    }
+    let changes = ToolSpec { name: "burn".to_owned(), ..keyed(r#"{"type":"string"}"#) };
+    for (bad, more) in [
+        (probing("gone", &[]), reads.clone()),
+        (probing("burn", &[]), changes),
+        (probing("seen", &[("di", "/key")]), reads.clone()),
+    ] {
+        let error = refused(vec![vec![bad, more]]);
+        assert!(matches!(error, RegisterError::Probe { .. }), "{error:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A gate with everything around it in a test's hands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -51,6 +51,9 @@ pub(crate) enum Does {
 /// Tools named after their class: `look`, `write`, `send`, `burn`, and `end` and `finish`, which complete the run.
 pub(crate) struct FakeTools {
     does: Mutex<BTreeMap<String, Does>>,
+    /// What the next calls do, before what is set for all of them.
+    first: Mutex<BTreeMap<String, VecDeque<Does>>>,
+    more: Mutex<Vec<ToolSpec>>,
     effects: Mutex<BTreeMap<String, u32>>,
     seen: Mutex<Vec<Object>>,
     gate: (Mutex<bool>, Condvar),
@@ -62,6 +65,8 @@ impl FakeTools {
     pub(crate) fn new(blocks: bool) -> Arc<Self> {
         Arc::new(Self {
             does: Mutex::default(),
+            first: Mutex::default(),
+            more: Mutex::default(),
             effects: Mutex::default(),
             seen: Mutex::default(),
             gate: (Mutex::new(false), Condvar::new()),
@@ -72,6 +77,23 @@ impl FakeTools {
 
     pub(crate) fn set(&self, tool: &str, does: Does) {
         self.does.lock().unwrap().insert(tool.to_owned(), does);
+    }
+
+    /// What the next call does, once.
+    pub(crate) fn first(&self, tool: &str, does: Does) {
+        self.first.lock().unwrap().entry(tool.to_owned()).or_default().push_back(does);
+    }
+
+    /// One more tool.
+    pub(crate) fn add(&self, spec: ToolSpec) {
+        self.more.lock().unwrap().push(spec);
+    }
+
+    /// The tool of that name as it is from now on.
+    pub(crate) fn replace(&self, spec: ToolSpec) {
+        let mut more = self.more.lock().unwrap();
+        more.retain(|known| known.name != spec.name);
+        more.push(spec);
     }
 
     pub(crate) fn describe(&self, text: &str) {
@@ -96,7 +118,8 @@ impl FakeTools {
 
     fn perform(&self, permit: &Permit) -> Result<ToolOutput, ToolFailure> {
         // Read before the call is counted: whoever waits for the count may then set what the next call does.
-        let does = self.does.lock().unwrap().get(permit.tool()).cloned();
+        let first = self.first.lock().unwrap().get_mut(permit.tool()).and_then(VecDeque::pop_front);
+        let does = first.or_else(|| self.does.lock().unwrap().get(permit.tool()).cloned());
         self.seen.lock().unwrap().push(permit.arguments().clone());
         *self.effects.lock().unwrap().entry(permit.tool().to_owned()).or_insert(0) += 1;
         let message = "as planned".to_owned();
@@ -116,7 +139,7 @@ impl FakeTools {
         }
     }
 
-    fn spec(&self, name: &str, effect: EffectClass, terminal: bool) -> ToolSpec {
+    pub(crate) fn spec(&self, name: &str, effect: EffectClass, terminal: bool) -> ToolSpec {
         let schema = r#"{"type":"object","additionalProperties":false,"properties":{
             "n":{"type":"integer"},"to":{"type":"string","maxLength":64,"default":"nobody"}}}"#;
         ToolSpec {
@@ -132,20 +155,24 @@ impl FakeTools {
             fixed: Object::new(),
             max_result_bytes: 4_096,
             target: None,
+            probe: None,
+            idempotency_key: None,
         }
     }
 }
 
 impl ToolSource for FakeTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        vec![
+        let mut specs = vec![
             self.spec("look", EffectClass::ReadOnly, false),
             self.spec("write", EffectClass::LocalMutation, false),
             self.spec("send", EffectClass::RemoteMutation, false),
             self.spec("burn", EffectClass::Destructive, false),
             self.spec("end", EffectClass::ReadOnly, true),
             self.spec("finish", EffectClass::LocalMutation, true),
-        ]
+        ];
+        specs.extend(self.more.lock().unwrap().iter().cloned());
+        specs
     }
 
     fn blocks(&self) -> bool {
@@ -276,6 +303,10 @@ impl World {
             entropy,
             scope: Scope::of_file_owner(),
         }
+    }
+
+    pub(crate) fn clock_now(&self) -> portcullis_domain::time::Timestamp {
+        self.clock.now()
     }
 
     pub(crate) fn scope(&self) -> &Scope {

@@ -11,7 +11,7 @@ use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
 use super::refold::refold;
-use super::{Base, facts};
+use super::{Base, facts, outcomes};
 
 /// What an append is about.
 #[derive(Debug)]
@@ -82,6 +82,7 @@ pub(super) fn check(
         Condition::Late => late(base, tenant, &append.events)?,
     };
     check_labels(base, tenant, append, &subject)?;
+    outcomes::check(base, tenant, append, &subject)?;
     Ok(subject)
 }
 

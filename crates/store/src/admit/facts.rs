@@ -31,6 +31,9 @@ fn driver(body: &Body, takes: bool) -> bool {
         | Body::StepProposed(_)
         | Body::StepJudged(_)
         | Body::StepStarted(_)
+        | Body::StepRestarted(_)
+        | Body::ProbeStarted(_)
+        | Body::ProbeFinished(_)
         | Body::StepFinished(_)
         | Body::QuestionAsked(_)
         | Body::ApprovalUsed(_) => true,

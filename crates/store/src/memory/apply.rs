@@ -13,7 +13,7 @@ use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
-use crate::admit::{Admitted, Base, Changed, TermChange};
+use crate::admit::{Admitted, Base, Changed, OpenOutcome, TermChange};
 use crate::stored;
 
 /// The look-ups of admission.
@@ -55,6 +55,18 @@ impl Base for View<'_> {
             .map_err(|_| StoreError::Damaged { table: "contents" })?;
         let size = u64::try_from(content.bytes.len()).unwrap_or(u64::MAX);
         Ok(Some((tenant, (!content.is_erased()).then_some(size))))
+    }
+
+    fn open_outcomes(
+        &mut self,
+        tenant: &Tenant,
+        owner: &str,
+    ) -> Result<Vec<OpenOutcome>, StoreError> {
+        self.0.open_outcomes(tenant, owner)
+    }
+
+    fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.checked_spec(digest)
     }
 
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError> {
@@ -133,6 +145,9 @@ pub(super) fn apply(
     }
     for put in puts {
         state.put(put);
+    }
+    for question in &admitted.questions {
+        state.list_outcome(&question.row);
     }
     match admitted.term {
         TermChange::Keep => {}

@@ -1,15 +1,16 @@
 //! The tables in memory, cell by cell, and the indexes over them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, RunId};
+use portcullis_domain::id::{InstanceId, QuestionId, RunId};
 use portcullis_domain::ports::{LeaseTerm, StoreError, StoredContent, StoredEvent};
-use portcullis_domain::row::Cell;
+use portcullis_domain::question::{Question, QuestionKind};
+use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::stream::{Stream, Tip};
 
 use crate::stored;
-use crate::tables::Table;
+use crate::tables::{Table, need_row};
 
 /// The raw tables, as an editor would see them.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,8 @@ pub(super) struct State {
     /// The fold's states of runs that were appended to; a run that is missing is put together from its rows.
     pub(super) states: HashMap<RunId, RunState>,
     pub(super) system: Option<Tip>,
+    /// The questions about unknown outcomes that are neither answered for good nor closed.
+    pub(super) outcomes: BTreeSet<QuestionId>,
 }
 
 impl State {
@@ -59,6 +62,7 @@ impl State {
     pub(super) fn index(&mut self, instance: InstanceId) {
         self.states.clear();
         self.places.clear();
+        self.outcomes.clear();
         for (name, rows) in &self.raw.rows {
             let Some(table) = Table::named(name) else { continue };
             for (place, row) in rows.iter().enumerate() {
@@ -66,11 +70,23 @@ impl State {
                 self.places.entry((table.name, key)).or_insert(place);
             }
         }
+        let questions = self.raw.table(Question::TABLE).iter();
+        let read: Vec<Question> = questions.filter_map(|row| need_row(row).ok()).collect();
+        read.iter().for_each(|question| self.list_outcome(question));
         let system = Stream::from(instance);
         let last = self.raw.events.iter().rfind(|event| {
             event.stream_kind == system.kind.as_str() && event.stream_id == system.id
         });
         self.system = last.and_then(|event| stored::tip(event.stream_seq, &event.hash).ok());
+    }
+
+    /// Keeps a question listed for as long as it is about an outcome that is not known.
+    pub(super) fn list_outcome(&mut self, question: &Question) {
+        if question.kind == QuestionKind::UnknownOutcome && question.closed_at.is_none() {
+            self.outcomes.insert(question.id);
+        } else {
+            self.outcomes.remove(&question.id);
+        }
     }
 
     /// The end of the journal.

@@ -14,6 +14,7 @@ use portcullis_domain::step::Step;
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
+use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::tables::{check_limit, check_page, need_row, read_row};
 
@@ -94,6 +95,32 @@ impl State {
 
     pub(super) fn question(&self, id: QuestionId) -> Result<Option<Question>, StoreError> {
         self.row(Question::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
+    }
+
+    /// The questions about outcomes of an owner's calls that are neither answered for good nor closed.
+    pub(super) fn open_outcomes(
+        &self,
+        tenant: &Tenant,
+        owner: &str,
+    ) -> Result<Vec<OpenOutcome>, StoreError> {
+        let mut open = Vec::new();
+        for id in &self.outcomes {
+            let damaged = StoreError::Damaged { table: Question::TABLE };
+            let asked = self.question(*id)?.ok_or(damaged)?;
+            let run = blob(asked.run.as_bytes());
+            let run = self.row(Run::TABLE, std::slice::from_ref(&run));
+            let is = |column, wanted: &str| {
+                run.is_some_and(|row| cell::<Run>(row, column) == Some(&text(wanted)))
+            };
+            if is("tenant", tenant.as_str()) && is("owner", owner) {
+                let damaged = StoreError::Damaged { table: Step::TABLE };
+                let row = self.row(Step::TABLE, &[blob(asked.step.as_bytes())]);
+                let step: Step = row.map(|row| need_row(row)).ok_or(damaged.clone())??;
+                let call = step.admitted.ok_or(damaged)?;
+                open.push(OpenOutcome { question: *id, call });
+            }
+        }
+        Ok(open)
     }
 
     fn approvals(&self, question: QuestionId) -> Result<Vec<Approval>, StoreError> {

@@ -1,6 +1,6 @@
 //! Look-ups of single rows, and of a run's whole state, on any connection.
 
-use portcullis_canon::Digest;
+use portcullis_canon::{Digest, Limits, from_slice};
 use portcullis_domain::approval::Approval;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
@@ -18,9 +18,16 @@ use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use super::fault::refusal;
 use super::sql;
+use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::stored;
 use crate::tables::need_row;
+
+/// By the index of the few outcomes that are not known: every call that changes something asks.
+pub(super) const OPEN_OUTCOMES: &str = "
+SELECT q.id, s.admitted FROM questions q INDEXED BY questions_unknown
+CROSS JOIN runs r ON r.id = q.run CROSS JOIN steps s ON s.id = q.step
+WHERE q.kind = 'unknown_outcome' AND q.closed_at IS NULL AND r.tenant = ?1 AND r.owner = ?2";
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -132,6 +139,26 @@ pub(super) fn has_step(conn: &Connection, run: RunId, step: StepId) -> Result<bo
     conn.prepare_cached("SELECT 1 FROM steps WHERE id = ?1 AND run = ?2")
         .and_then(|mut statement| statement.exists(params![step.as_bytes(), run.as_bytes()]))
         .map_err(|e| refusal(&e))
+}
+
+/// The questions about outcomes of an owner's calls that are neither answered for good nor closed.
+pub(super) fn open_outcomes(
+    conn: &Connection,
+    tenant: &Tenant,
+    owner: &str,
+) -> Result<Vec<OpenOutcome>> {
+    let mut statement = conn.prepare_cached(OPEN_OUTCOMES).map_err(|e| refusal(&e))?;
+    let mut rows =
+        statement.query(params![tenant.as_str(), owner]).map_err(|error| refusal(&error))?;
+    let mut open = Vec::new();
+    while let Some(row) = rows.next().map_err(|e| refusal(&e))? {
+        let read = || Ok((row.get::<_, [u8; 16]>(0)?, row.get::<_, Option<String>>(1)?));
+        let (question, call) = read().map_err(|error: rusqlite::Error| refusal(&error))?;
+        let call = call.and_then(|text| from_slice(text.as_bytes(), &Limits::ENVELOPE).ok());
+        let call = call.ok_or(StoreError::Damaged { table: "steps" })?;
+        open.push(OpenOutcome { question: QuestionId::from_bytes(question), call });
+    }
+    Ok(open)
 }
 
 pub(super) fn has_spec(conn: &Connection, digest: Digest) -> Result<bool> {

@@ -16,7 +16,7 @@ use super::cache::Cache;
 use super::fault::refusal;
 use super::sql::Written;
 use super::{lookup, read, sql};
-use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
+use crate::admit::{Admitted, Base, Brought, Changed, OpenOutcome, TermChange};
 use crate::stored::int;
 
 /// Runs that are driven at once without being read again for each append; a few KiB each.
@@ -139,6 +139,18 @@ impl Base for Desk<'_> {
 
     fn content(&mut self, digest: Digest) -> Result<Option<(Tenant, Option<u64>)>, StoreError> {
         lookup::content_owner(self.conn, digest)
+    }
+
+    fn open_outcomes(
+        &mut self,
+        tenant: &Tenant,
+        owner: &str,
+    ) -> Result<Vec<OpenOutcome>, StoreError> {
+        lookup::open_outcomes(self.conn, tenant, owner)
+    }
+
+    fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        read::spec(self.conn, digest)
     }
 
     fn has_spec(&mut self, digest: Digest) -> Result<bool, StoreError> {

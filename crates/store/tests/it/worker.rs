@@ -80,7 +80,9 @@ fn histories(path: &Path, seed: u64) {
         while run == 9 && block_on(store.run(&scope, other)).unwrap().is_none() {
             std::thread::yield_now();
         }
+        let owner = format!("owner-{seed}-{run}");
         let mut run = Scenario::new(seed * 1_000 + run, store.instance());
+        run.owner = owner;
         for next in run.every_event() {
             println!("seq {}", append(&store, next).unwrap());
         }
@@ -91,7 +93,9 @@ fn histories(path: &Path, seed: u64) {
 fn same(path: &Path, seed: u64) {
     let store = open_with(path, Vec::new(), Committing::Caller).unwrap();
     for run in 0..10 {
+        let owner = format!("owner-{seed}-{run}");
         let mut run = Scenario::new(seed * 1_000 + run, store.instance());
+        run.owner = owner;
         for next in run.every_event() {
             if next.condition == Condition::Late {
                 continue;

@@ -126,6 +126,7 @@ pub fn threads_of_this_process_lose_no_write(backend: &dyn Backend) {
             let store = Arc::clone(&handles[usize::try_from(seed).unwrap() % 2]);
             threads.spawn(move || {
                 let mut run = Scenario::new(100 + seed, store.instance());
+                run.owner = format!("owner-{seed}");
                 for append in run.every_event() {
                     ok(&*store, append);
                 }
@@ -133,7 +134,7 @@ pub fn threads_of_this_process_lose_no_write(backend: &dyn Backend) {
         }
     });
     let folded = fold::check(&*handles[0]);
-    assert_eq!(u64::try_from(folded.runs.len()).unwrap(), RUNS);
+    assert_eq!(u64::try_from(folded.runs.len()).unwrap(), 2 * RUNS);
     assert!(folded.runs.values().all(|state| state.run.status.is_terminal()));
     drop(handles);
     let order: Vec<u64> =

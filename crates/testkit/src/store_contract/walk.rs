@@ -9,6 +9,7 @@ use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{Append, Condition, Durability, Entropy};
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
+use portcullis_domain::recovery::Found;
 use portcullis_domain::run::EndReason;
 
 use crate::ports::SeededEntropy;
@@ -22,6 +23,7 @@ enum Place {
     Proposed,
     Allowed,
     Executing,
+    Probing,
     Waiting(QuestionKind),
     Answered(Answer),
     Let,
@@ -33,6 +35,8 @@ enum Place {
 pub fn history(seed: u64, instance: InstanceId, length: usize) -> Vec<Append> {
     let dice = SeededEntropy::new(seed.wrapping_mul(977));
     let mut run = Scenario::new(seed.wrapping_add(50_000), instance);
+    // What one history leaves unknown keeps no other one from anything.
+    run.owner = format!("owner-{seed}");
     run.limits = Limits { loop_threshold: 1 + seed % 3, ..Limits::default() };
     let mut appends = vec![run.begin()];
     let mut place = Place::Between;
@@ -88,11 +92,25 @@ fn turn(run: &mut Scenario, place: Place, roll: u8) -> (Place, Option<Append>) {
             run.started();
             Place::Executing
         }
-        Place::Executing if roll < 60 => {
+        Place::Executing if roll < 90 => {
+            run.probe_started(roll.is_multiple_of(2));
+            Place::Probing
+        }
+        Place::Probing if roll < 80 => {
+            run.probe_finished(Found::Unknown);
+            Place::Executing
+        }
+        Place::Probing if roll < 160 => {
+            run.probe_finished(Found::Happened);
+            run.finished(result(roll));
+            Place::Between
+        }
+        // The process died while it asked, and the next one asks a person.
+        Place::Executing | Place::Probing if roll < 200 => {
             run.asked(QuestionKind::UnknownOutcome, 1);
             Place::Waiting(QuestionKind::UnknownOutcome)
         }
-        Place::Executing => {
+        Place::Executing | Place::Probing => {
             run.finished(result(roll));
             if roll % 4 == 1 {
                 run.labelled();

@@ -69,6 +69,8 @@ impl Counter {
             fixed: Object::new(),
             max_result_bytes: if self.fault == Fault::TooMuch { 1 } else { 1_000 },
             target: None,
+            probe: None,
+            idempotency_key: None,
         }
     }
 

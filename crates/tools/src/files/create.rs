@@ -43,6 +43,8 @@ pub(super) fn spec() -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: output::MAX_RECEIPT,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) fn spec() -> ToolSpec {
         fixed: Object::new(),
         max_result_bytes: MAX_RESULT,
         target: None,
+        probe: None,
+        idempotency_key: None,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use portcullis_canon::Value;
 use portcullis_domain::event::{
-    Body, QuestionAnswered, QuestionAsked, StepFinished, StepJudged, StepStarted,
+    Body, ProbeStarted, QuestionAnswered, QuestionAsked, StepFinished, StepJudged, StepRestarted,
+    StepStarted,
 };
 use portcullis_domain::observation::Observation;
 use portcullis_domain::verdict::Verdict;
@@ -81,6 +82,14 @@ impl Told {
             }
             Body::ApprovalUsed(body) => self.head("used", fact, &body.question.to_string()),
             Body::StepStarted(body) => self.started(fact, body),
+            Body::StepRestarted(body) => self.restarted(fact, body),
+            Body::ProbeStarted(body) => self.probed(fact, body),
+            Body::ProbeFinished(body) => {
+                let said = body.observation.as_ref().map(outcome);
+                let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+                self.head("found", fact, &format!("{}{said}", body.found.as_str()));
+                self.detail(fact);
+            }
             Body::StepFinished(body) => self.finished(fact, body),
             Body::OutcomeLate(body) => {
                 self.head("came late", fact, &outcome(&body.observation));
@@ -157,6 +166,27 @@ impl Told {
         );
         self.head("started", fact, &value);
         self.own("call", &body.call.to_string());
+    }
+
+    fn restarted(&mut self, fact: &Fact, body: &StepRestarted) {
+        let value = format!(
+            "time {} of this step, with the same key, within {} ms, lease epoch {}: {}",
+            body.start,
+            body.deadline_ms,
+            body.epoch.0,
+            body.cause.as_str()
+        );
+        self.head("started again", fact, &value);
+        self.own("call", &body.call.to_string());
+    }
+
+    fn probed(&mut self, fact: &Fact, body: &ProbeStarted) {
+        let who = if body.call.is_some() { "the tool's probe" } else { "the host" };
+        self.head("asks", fact, &format!("{who} what happened: {}", body.cause.as_str()));
+        if let Some(call) = &body.call {
+            self.quoted("tool", &call.admitted.tool);
+            self.own("call", &call.admitted.call.to_string());
+        }
     }
 
     fn finished(&mut self, fact: &Fact, body: &StepFinished) {
