@@ -117,6 +117,19 @@ impl MemoryStore {
         Self { shared: Arc::clone(&self.shared), observers }
     }
 
+    /// A store of its own with the tables as they are now: what is appended to one of them is not in the other. Planned
+    /// faults stay here, and the new handle has no observers.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`] after a panic of this store.
+    pub fn fork(&self) -> Result<Self, StoreError> {
+        let (instance, journal) = (self.shared.instance, self.shared.journal);
+        let state = Mutex::new(self.snapshot()?);
+        let (faults, telling) = (Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { instance, journal, state, faults, telling });
+        Ok(Self { shared, observers: Vec::new() })
+    }
+
     /// Plans a fault for each of the next appends, of whatever handle; `None` lets one pass.
     pub fn plan(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         if let Ok(mut planned) = self.shared.faults.lock() {
