@@ -102,7 +102,9 @@ async fn drive(site: &Site, held: HeldRun, progress: Progress, will: Will) {
         by_host(site, held, progress, will).await
     };
     match driven {
-        Ok(driven) => world.note(format!("rests: {driven:?}")),
+        Ok(Rest::Waiting) => world.note("rests: a person is asked"),
+        Ok(Rest::Stopped) => world.note("rests: it was told to stop"),
+        Ok(Rest::Ended(reason)) => world.note(format!("rests: ended, {}", reason.as_str())),
         Err(error) => failed(world, "driving", &error),
     }
 }

@@ -2,14 +2,13 @@
 
 /// A source of choices.
 #[derive(Clone, Debug)]
-pub struct Draw {
+pub(crate) struct Draw {
     state: u64,
 }
 
 impl Draw {
     /// Choices from this seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
@@ -23,28 +22,28 @@ impl Draw {
     }
 
     /// A number from zero to below `bound`; zero when there is none.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
     /// A number from `low` to `high`, both included.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low.saturating_add(self.below(high.saturating_sub(low).saturating_add(1)))
     }
 
     /// True that often of a thousand.
-    pub fn chance(&mut self, per_mille: u64) -> bool {
+    pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
     /// One of these; nothing of none.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         let at = self.below(u64::try_from(items.len()).unwrap_or(u64::MAX));
         items.get(usize::try_from(at).unwrap_or(usize::MAX))
     }
 
     /// One of these, each as often as its weight says; nothing when all weigh nothing.
-    pub fn weighted<T: Copy>(&mut self, items: &[(u64, T)]) -> Option<T> {
+    pub(crate) fn weighted<T: Copy>(&mut self, items: &[(u64, T)]) -> Option<T> {
         let total = items.iter().map(|(weight, _)| weight).sum();
         let mut at = self.below(total);
         items.iter().find_map(|(weight, item)| {

@@ -19,13 +19,12 @@ use portcullis_testkit::block_on;
 use crate::acts::{self, Will};
 use crate::draw::Draw;
 use crate::executor::{Pid, Step};
-use crate::log::{Entry, What};
+use crate::log::What;
 use crate::oracle::{self, rule};
 use crate::people;
 use crate::planted::Planted;
-use crate::seen::Seen;
 use crate::store::SimStore;
-use crate::world::{ROLE, Site, TIMING, World};
+use crate::world::{Left, ROLE, Site, TIMING, World};
 
 /// Runs that one history begins at most.
 const MAX_RUNS: usize = 4;
@@ -36,25 +35,18 @@ const MAX_ALIVE: usize = 6;
 /// How often the end may try to bring one run to an end.
 const MAX_ROUNDS: usize = 60;
 
-/// A history after its end.
-pub(crate) struct History {
-    pub(crate) log: Vec<Entry>,
-    pub(crate) seen: Seen,
-    /// The first rule that is broken, and how.
-    pub(crate) broken: Option<(&'static str, String)>,
-}
-
 /// Plays the history of a seed.
-pub(crate) fn play(seed: u64, planted: Option<Planted>) -> Result<History, RegisterError> {
+pub(crate) fn play(seed: u64, planted: Option<Planted>) -> Result<Left, RegisterError> {
     let site = Site::new(World::new(seed, planted))?;
     let mut player = Player { site, next: 1, stops: Vec::new() };
     player.chaos();
     player.end();
     let world = Arc::clone(&player.site.world);
-    let (log, mut seen, mut broken) = world.take_log();
-    broken.extend(oracle::judge(&world, &log, &mut seen));
+    let mut left = world.take();
+    let judged = oracle::judge(&world, &left.log, &mut left.seen);
+    left.broken.extend(judged);
     world.executor.clear();
-    Ok(History { log, seen, broken: broken.into_iter().next() })
+    Ok(left)
 }
 
 /// A policy: who is asked for what.
@@ -400,7 +392,8 @@ impl Player {
         let now = world.clock.now().micros();
         let to = if ahead { now.saturating_add(by) } else { now.saturating_sub(by) };
         world.count(if ahead { "clock jumped ahead" } else { "clock jumped back" });
-        world.world_note(format!("the wall clock jumps {} ms", if ahead { "ahead" } else { "back" }));
+        let way = if ahead { "ahead" } else { "back" };
+        world.world_note(format!("the wall clock jumps {way} by {ms} ms"));
         world.clock.jump(portcullis_domain::time::Timestamp::from_micros(to));
     }
 

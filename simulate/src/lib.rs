@@ -19,6 +19,7 @@ mod draw;
 mod executor;
 mod history;
 mod log;
+mod model;
 mod oracle;
 mod people;
 mod planted;
@@ -27,6 +28,7 @@ mod store;
 mod tools;
 mod world;
 
+pub use model::{Bounds, Explored, Wrong, explore};
 pub use planted::Planted;
 pub use seen::{KINDS, Seen};
 
@@ -51,13 +53,19 @@ pub struct Outcome {
     /// The first rule that was broken.
     pub broken: Option<Broken>,
     log: Vec<log::Entry>,
+    names: log::Names,
 }
 
 impl Outcome {
+    /// Forgets what happened, to save memory; the seed tells it again.
+    pub fn forget(&mut self) {
+        self.log.clear();
+    }
+
     /// What happened, one line for each thing.
     #[must_use]
     pub fn trace(&self) -> String {
-        log::trace(&self.log)
+        log::trace(&self.log, &self.names)
     }
 }
 
@@ -71,16 +79,19 @@ pub struct SimulateError(#[from] portcullis_engine::RegisterError);
 /// # Errors
 /// [`SimulateError`] when the simulation's own tools do not fit the gate any more.
 pub fn simulate(seed: u64, planted: Option<Planted>) -> Result<Outcome, SimulateError> {
-    let history = history::play(seed, planted)?;
-    let events = history.log.iter().map(|entry| match &entry.what {
+    let left = history::play(seed, planted)?;
+    let events = left.log.iter().map(|entry| match &entry.what {
         log::What::Committed { events, .. } => u64::try_from(events.len()).unwrap_or(0),
         _ => 0,
     });
+    let events = events.sum();
+    let first = left.broken.into_iter().next();
     Ok(Outcome {
         seed,
-        events: events.sum(),
-        broken: history.broken.map(|(rule, how)| Broken { rule, how }),
-        seen: history.seen,
-        log: history.log,
+        events,
+        broken: first.map(|(rule, how)| Broken { rule, how }),
+        seen: left.seen,
+        log: left.log,
+        names: left.names,
     })
 }

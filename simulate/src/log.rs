@@ -80,7 +80,7 @@ pub(crate) struct Entry {
 }
 
 /// Short names for ids, by the order in which they come.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     names: BTreeMap<[u8; 16], String>,
     counts: BTreeMap<char, u32>,
@@ -100,8 +100,8 @@ impl Names {
 }
 
 /// The trace: one line for each entry, one more for each event of a commit.
-pub(crate) fn trace(entries: &[Entry]) -> String {
-    let mut names = Names::default();
+pub(crate) fn trace(entries: &[Entry], names: &Names) -> String {
+    let mut names = names.clone();
     let mut text = String::new();
     for entry in entries {
         let seconds = entry.at / 1_000_000;

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use portcullis_domain::approval::{Answer, Statement};
-use portcullis_domain::ports::{Clock as _, StoreError};
+use portcullis_domain::ports::{Clock as _, Store as _, StoreError};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{ApprovalFault, GateError};
+use portcullis_testkit::block_on;
 
 use crate::executor::Pid;
 use crate::log::{Heard, Said, What};
@@ -84,16 +85,10 @@ pub(crate) async fn answer(site: Site, pid: Pid, question: Question, willing: bo
     }
 }
 
-/// Somebody of the role who has not answered the question yet.
+/// Somebody of the role whose answer to the question is not recorded yet.
 fn able(world: &World, question: &Question) -> &'static str {
-    let gave: BTreeSet<&str> = world.with_log(|log| {
-        log.iter()
-            .filter_map(|entry| match &entry.what {
-                What::Said(said) if said.question == question.id => Some(said.person),
-                _ => None,
-            })
-            .collect()
-    });
+    let recorded = block_on(world.record.approvals(&world.scope, question.id)).unwrap_or_default();
+    let gave: BTreeSet<&str> = recorded.iter().map(|approval| approval.person.as_str()).collect();
     let order = ["ben", "dan", "ann"];
     order.into_iter().find(|person| !gave.contains(person)).unwrap_or("ben")
 }
@@ -171,6 +166,7 @@ fn count_refused(world: &World, error: &GateError) {
             world.count("answer of a stranger");
         }
         GateError::Approval(ApprovalFault::Covers) => world.count("answer to something else"),
+        GateError::Approval(ApprovalFault::People) => world.count("second word of a person, or the asker's"),
         _ => {}
     }
 }

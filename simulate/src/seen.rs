@@ -64,6 +64,7 @@ pub const KINDS: &[&str] = &[
     "answer of a stranger",
     "answer to something else",
     "answer given twice",
+    "second word of a person, or the asker's",
     "cancelled with a call open",
     "call under way when its question was answered",
     "sweep closed something",

@@ -22,6 +22,7 @@ use portcullis_testkit::ports::{FixedProcesses, ManualClock, SeededEntropy};
 use crate::draw::Draw;
 use crate::executor::{Executor, Pid};
 use crate::log::{Entry, Names, What};
+use crate::oracle::Broken;
 use crate::planted::Planted;
 use crate::seen::Seen;
 use crate::store::SimStore;
@@ -136,7 +137,7 @@ struct Inner {
     /// Appends that were stored and whose caller has not heard.
     unheard: BTreeMap<Pid, u32>,
     /// What broke a rule while the history ran.
-    broken: Vec<(&'static str, String)>,
+    broken: Vec<Broken>,
 }
 
 impl World {
@@ -269,19 +270,28 @@ impl World {
     }
 
     /// What the history left behind.
-    pub(crate) fn take_log(&self) -> (Vec<Entry>, Seen, Vec<(&'static str, String)>) {
+    pub(crate) fn take(&self) -> Left {
         let mut inner = self.inner();
-        (
-            std::mem::take(&mut inner.log),
-            std::mem::take(&mut inner.seen),
-            std::mem::take(&mut inner.broken),
-        )
+        Left {
+            log: std::mem::take(&mut inner.log),
+            names: inner.names.clone(),
+            seen: std::mem::take(&mut inner.seen),
+            broken: std::mem::take(&mut inner.broken),
+        }
     }
 
     /// The log so far, lent.
     pub(crate) fn with_log<T>(&self, look: impl FnOnce(&[Entry]) -> T) -> T {
         look(&self.inner().log)
     }
+}
+
+/// What a history left behind.
+pub(crate) struct Left {
+    pub(crate) log: Vec<Entry>,
+    pub(crate) names: Names,
+    pub(crate) seen: Seen,
+    pub(crate) broken: Vec<Broken>,
 }
 
 /// The machine as one process sees it.
