@@ -43,8 +43,9 @@ pub(crate) fn play(seed: u64, planted: Option<Planted>) -> Result<Left, Register
     player.end();
     let world = Arc::clone(&player.site.world);
     let mut left = world.take();
-    let judged = oracle::judge(&world, &left.log, &mut left.seen);
-    left.broken.extend(judged);
+    let mut broken = oracle::judge(&world, &left.log, &mut left.seen);
+    broken.append(&mut left.broken);
+    left.broken = broken;
     world.executor.clear();
     Ok(left)
 }

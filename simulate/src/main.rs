@@ -1,6 +1,7 @@
 //! `cargo xtask simulate`: plays histories by their seeds, finds planted faults, and explores the model.
 //!
-//! `[--seeds N] [--from S]` plays N histories (1,000 without), `--seed S [--trace]` one of them. `--planted NAME` plants
+//! `[--seeds N] [--from S] [--first]` plays N histories (1,000 without), to the first that is broken if that is enough;
+//! `--seed S [--trace]` plays one of them. `--planted NAME` plants
 //! a fault; `--faults` plants each of them and requires that it is found and replays by its seed; `--model` explores
 //! the model instead. Exit codes: 0 all well, 1 something is broken or vacuous, 2 usage.
 
@@ -25,6 +26,9 @@ const ENOUGH: u64 = 1_000;
 /// Histories between two lines of progress.
 const BLOCK: u64 = 500;
 
+/// The same, where the first broken history is enough.
+const FEW: u64 = 16;
+
 /// Seeds that a planted fault may take to be found.
 const PATIENCE: u64 = 600;
 
@@ -33,6 +37,7 @@ struct Choice {
     seeds: u64,
     from: u64,
     trace: bool,
+    first: bool,
     planted: Option<Planted>,
     faults: bool,
     model: bool,
@@ -44,6 +49,7 @@ impl Choice {
             seeds: 1_000,
             from: 0,
             trace: false,
+            first: false,
             planted: None,
             faults: false,
             model: false,
@@ -59,6 +65,7 @@ impl Choice {
                 "--from" => choice.from = number()?,
                 "--seed" => (choice.from, choice.seeds) = (number()?, 1),
                 "--trace" => choice.trace = true,
+                "--first" => choice.first = true,
                 "--faults" => choice.faults = true,
                 "--model" => choice.model = true,
                 "--planted" => {
@@ -70,7 +77,7 @@ impl Choice {
                         Some(planted.with_context(|| format!("`{name}` is none of {known}"))?);
                 }
                 _ => bail!(
-                    "`{argument}` is none of --seeds N, --from S, --seed S, --trace, --planted NAME, --faults, --model"
+                    "`{argument}` is none of --seeds N, --from S, --seed S, --trace, --first, --planted NAME, --faults, --model"
                 ),
             }
         }
@@ -112,8 +119,9 @@ fn histories(choice: &Choice) -> Result<bool> {
     let (mut seen, mut events, mut broken) = (Seen::default(), 0_u64, 0_u64);
     let end = choice.from.saturating_add(choice.seeds);
     let mut first = choice.from;
-    while first < end {
-        let last = first.saturating_add(BLOCK).min(end);
+    while first < end && !(choice.first && broken > 0) {
+        let block_of = if choice.first { FEW } else { BLOCK };
+        let last = first.saturating_add(block_of).min(end);
         let outcomes = block(first, last, choice.planted)?;
         for outcome in &outcomes {
             seen.add(&outcome.seen);
@@ -131,15 +139,15 @@ fn histories(choice: &Choice) -> Result<bool> {
         println!("{:>9}  {kind}", seen.of(kind));
     }
     let never: Vec<&str> = seen.never().collect();
-    let vacuous = choice.seeds >= ENOUGH && !never.is_empty();
+    let played = first - choice.from;
+    let vacuous = played >= ENOUGH && choice.planted.is_none() && !choice.first && !never.is_empty();
     if vacuous {
         println!("\nnever happened, so nothing was shown about it: {}", never.join(", "));
     }
     println!(
-        "\n{} histories, seeds {} to {}: {broken} broken",
-        choice.seeds,
+        "\n{played} histories, seeds {} to {}: {broken} broken",
         choice.from,
-        end.saturating_sub(1)
+        first.saturating_sub(1)
     );
     Ok(broken == 0 && !vacuous)
 }

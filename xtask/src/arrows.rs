@@ -175,6 +175,19 @@ const RULES: &[Rule] = &[
         ],
         never: &[],
     },
+    Rule {
+        package: "portcullis-simulate",
+        may_use: &[
+            "portcullis-audit",
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-engine",
+            "portcullis-policy",
+            "portcullis-store",
+            "portcullis-testkit",
+        ],
+        never: &["tokio", "reqwest", "axum", "rmcp", "wasmtime", "landlock"],
+    },
     Rule { package: "xtask", may_use: &[], never: &["clap", "serde_json", "tokio"] },
 ];
 

@@ -5,10 +5,10 @@
 //! the acceptance list names ([`acceptance`]) are looked up in the same build.
 
 mod acceptance;
-mod list;
-mod mutate;
+pub(crate) mod list;
+pub(crate) mod mutate;
 mod page;
-mod suite;
+pub(crate) mod suite;
 
 use std::fs;
 use std::path::Path;

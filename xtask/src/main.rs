@@ -15,6 +15,7 @@ mod provision;
 mod runners;
 #[cfg(test)]
 mod scratch;
+mod simulate;
 mod skips;
 mod stages;
 mod table;
@@ -41,6 +42,9 @@ usage: cargo xtask <command>
   claims --write      make docs/security.md from it
   claims --mutate [--only ID]…
                       break the product for each claim, in a copy, and require that a test fails
+  simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults
+                      seeded histories of the engine against an oracle; a model explored exhaustively; planted
+                      faults that have to be found
   bench [ARGUMENT…]   the benches, in release; arguments go to the bench program
 
 exit codes: 0 all well, 1 something does not hold, 2 usage
@@ -92,6 +96,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),
         "clippy" => stages::clippy(&root, rest),
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
+        "simulate" => simulate::run(&root, rest),
         "bench" => bench::run(&root, &members, rest),
         _ => bail!(Usage(format!("not understood: {command} {}", rest.join(" ")))),
     }

@@ -168,7 +168,7 @@ fn words(ended: Ended) -> &'static str {
 
 /// Brings `target/mutants/tree` up to date with the checkout. Files that are equal keep their times, so that cargo
 /// builds only what changed since the last time.
-fn copy(root: &Path) -> Result<Place> {
+pub(crate) fn copy(root: &Path) -> Result<Place> {
     let base = root.join("target/mutants");
     let place = Place { root: base.join("tree"), target: Some(base.join("target")) };
     fs::create_dir_all(&place.root)?;
@@ -209,9 +209,10 @@ fn sweep(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
 }
 
 /// Files as they were before the edits.
-type Originals = Vec<(PathBuf, String)>;
+pub(crate) type Originals = Vec<(PathBuf, String)>;
 
-fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
+/// Makes the edits; gives the files as they were.
+pub(crate) fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     let mut originals: Originals = Vec::new();
     for edit in edits {
         let path = root.join(&edit.file);
@@ -233,7 +234,8 @@ fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     Ok(originals)
 }
 
-fn restore(originals: &Originals) -> Result<()> {
+/// Puts edited files back.
+pub(crate) fn restore(originals: &Originals) -> Result<()> {
     for (path, text) in originals {
         fs::write(path, text)?;
     }

@@ -25,11 +25,11 @@ pub(super) const BROKEN_LIMIT: Duration = Duration::from_secs(180);
 const INTEGRATION: &str = "it";
 
 /// A checkout, or a copy of one, and where it is built.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The root of the sources.
-    pub(super) root: PathBuf,
+    pub(crate) root: PathBuf,
     /// The target folder; cargo's own choice when absent.
-    pub(super) target: Option<PathBuf>,
+    pub(crate) target: Option<PathBuf>,
 }
 
 impl Place {
