@@ -15,6 +15,7 @@ mod world;
 mod admission;
 mod approvals;
 mod damaged;
+mod doubt;
 mod drivers;
 mod dropped;
 mod edges;
