@@ -3,9 +3,7 @@
 use futures_util::future::{Either, select};
 use portcullis_domain::id::{RunId, ThreadId};
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::{
-    Agent, AgentFailure, BoxFuture, Disposition, StoreError, View,
-};
+use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, Disposition, StoreError, View};
 use portcullis_domain::run::EndReason;
 use portcullis_engine::{
     Attached, Driven, Driving, Gate, GateError, HeldRun, Progress, Task, operator,
@@ -166,6 +164,7 @@ async fn by_host(
             Progress::Allowed => patient(world, abandons, held.execute()).await,
             Progress::Observed => patient(world, abandons, held.step()).await,
         };
+        world.note(format!("host {progress:?} -> {next:?}"));
         progress = match next {
             Some(next) => next?,
             // The wait was abandoned: what the operation did is found out by the next one.
@@ -242,9 +241,9 @@ async fn proposal(site: &Site, will: Will, request: Option<u64>) -> Vec<u8> {
             "complete" => complete,
             "fail" => format!(r#"{{{echo}"kind":"fail","message":"no way"}}"#),
             "garbled" => "{\"kind\":".to_owned(),
-            tool => format!(
-                r#"{{{echo}"kind":"tool_call","tool":"{tool}","arguments":{{"n":{n}}}}}"#
-            ),
+            tool => {
+                format!(r#"{{{echo}"kind":"tool_call","tool":"{tool}","arguments":{{"n":{n}}}}}"#)
+            }
         }
     });
     text.into_bytes()

@@ -111,13 +111,15 @@ impl Executor {
     pub(crate) fn ready(&self) -> Vec<Step> {
         let inner = self.lock();
         let goes = |pid: Pid| !inner.stopped.contains(&pid);
-        let tasks = inner.tasks.iter().filter(|(_, task)| {
-            goes(task.pid) && task.ready.0.load(Ordering::SeqCst)
-        });
-        let jobs = inner.jobs.iter().filter(|(_, job)| goes(job.pid())).map(|(id, job)| match job {
-            Job::Waits(..) => Step::Work(*id),
-            Job::Done(..) => Step::Tell(*id),
-        });
+        let tasks = inner
+            .tasks
+            .iter()
+            .filter(|(_, task)| goes(task.pid) && task.ready.0.load(Ordering::SeqCst));
+        let jobs =
+            inner.jobs.iter().filter(|(_, job)| goes(job.pid())).map(|(id, job)| match job {
+                Job::Waits(..) => Step::Work(*id),
+                Job::Done(..) => Step::Tell(*id),
+            });
         tasks.map(|(id, _)| Step::Poll(*id)).chain(jobs).collect()
     }
 

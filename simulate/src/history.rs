@@ -123,12 +123,8 @@ impl Player {
         let world = self.world();
         let page = Page { offset: 0, limit: MAX_PAGE };
         let rows = block_on(world.record.runs(&world.scope, None, page));
-        let mut ids: Vec<RunId> = rows
-            .into_iter()
-            .flat_map(|rows| rows.rows)
-            .flatten()
-            .map(|run| run.id)
-            .collect();
+        let mut ids: Vec<RunId> =
+            rows.into_iter().flat_map(|rows| rows.rows).flatten().map(|run| run.id).collect();
         ids.reverse();
         ids.into_iter()
             .filter_map(|id| block_on(world.record.run(&world.scope, id)).ok().flatten())
@@ -158,10 +154,8 @@ impl Player {
                 site.world.doom(pid, false);
             }
         };
-        let spawned = portcullis_domain::ports::Spawn::spawn(
-            &world.executor.of(pid),
-            Box::pin(task),
-        );
+        let spawned =
+            portcullis_domain::ports::Spawn::spawn(&world.executor.of(pid), Box::pin(task));
         debug_assert!(spawned.is_ok(), "a process that just began");
         pid
     }
@@ -192,7 +186,10 @@ impl Player {
         vec![
             (some(ready, 700), Move::Run),
             (if ready == 0 { 120 } else { 14 }, Move::Wait),
-            (if runs.len() < MAX_RUNS { room(if open == 0 { 400 } else { 8 }) } else { 0 }, Move::Begin),
+            (
+                if runs.len() < MAX_RUNS { room(if open == 0 { 400 } else { 8 }) } else { 0 },
+                Move::Begin,
+            ),
             (room(some(open, if ready == 0 { 60 } else { 8 })), Move::Resume),
             (room(some(open, 3)), Move::ResumeTwice),
             (room(some(waiting, 40)), Move::Answer),
@@ -258,10 +255,10 @@ impl Player {
 
     fn begin(&mut self) {
         let thread = self.runs().last().map(|state| state.run.thread);
-        let (thread, limits) = self.world().draw(|draw| {
-            (thread.filter(|_| draw.chance(500)), draw_limits(draw))
-        });
-        let kind = if thread.is_some() { "run begun in a thread that has one" } else { "run begun" };
+        let (thread, limits) =
+            self.world().draw(|draw| (thread.filter(|_| draw.chance(500)), draw_limits(draw)));
+        let kind =
+            if thread.is_some() { "run begun in a thread that has one" } else { "run begun" };
         self.world().count(kind);
         self.spawn(|site, pid| acts::begin(site, pid, thread, limits));
     }

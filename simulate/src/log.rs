@@ -135,7 +135,10 @@ fn lines(what: &What, names: &mut Names) -> Vec<String> {
             vec![format!("{word} {} for {run} {step}, start {}", effect.tool, effect.start)]
         }
         What::SaidNothing { step, start } => {
-            vec![format!("a tool did nothing for {}, start {start}", names.of('s', step.as_bytes()))]
+            vec![format!(
+                "a tool did nothing for {}, start {start}",
+                names.of('s', step.as_bytes())
+            )]
         }
         What::Said(said) => {
             let question = names.of('q', said.question.as_bytes());

@@ -57,7 +57,8 @@ impl Choice {
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut number = || -> Result<u64> {
-                let text = arguments.next().with_context(|| format!("{argument} needs a number"))?;
+                let text =
+                    arguments.next().with_context(|| format!("{argument} needs a number"))?;
                 text.parse().with_context(|| format!("{argument} needs a number, not `{text}`"))
             };
             match argument.as_str() {
@@ -131,7 +132,10 @@ fn histories(choice: &Choice) -> Result<bool> {
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
-        println!("seeds {first} to {}: {broken} broken so far, {events} events, {seconds:.1} s", last - 1);
+        println!(
+            "seeds {first} to {}: {broken} broken so far, {events} events, {seconds:.1} s",
+            last - 1
+        );
         first = last;
     }
     println!();
@@ -140,7 +144,8 @@ fn histories(choice: &Choice) -> Result<bool> {
     }
     let never: Vec<&str> = seen.never().collect();
     let played = first - choice.from;
-    let vacuous = played >= ENOUGH && choice.planted.is_none() && !choice.first && !never.is_empty();
+    let vacuous =
+        played >= ENOUGH && choice.planted.is_none() && !choice.first && !never.is_empty();
     if vacuous {
         println!("\nnever happened, so nothing was shown about it: {}", never.join(", "));
     }
@@ -222,7 +227,10 @@ fn model() -> Result<bool> {
         well &= first.is_some();
         match first {
             Some((property, actions)) => {
-                println!("found   {}: not always \"{property}\"\n    after {actions}", wrong.name());
+                println!(
+                    "found   {}: not always \"{property}\"\n    after {actions}",
+                    wrong.name()
+                );
             }
             None => println!("MISSED  {}: in {} states", wrong.name(), found.states),
         }
@@ -233,8 +241,14 @@ fn model() -> Result<bool> {
 /// What is explored.
 const MODELS: &[(&str, Bounds)] = &[
     ("allowed", Bounds { reviewers: 0, crashes: 2, leaps: 2, doubts: 1, again: 1, wrong: None }),
-    ("one is asked", Bounds { reviewers: 1, crashes: 2, leaps: 1, doubts: 1, again: 1, wrong: None }),
-    ("two are asked", Bounds { reviewers: 2, crashes: 1, leaps: 1, doubts: 1, again: 1, wrong: None }),
+    (
+        "one is asked",
+        Bounds { reviewers: 1, crashes: 2, leaps: 1, doubts: 1, again: 1, wrong: None },
+    ),
+    (
+        "two are asked",
+        Bounds { reviewers: 2, crashes: 1, leaps: 1, doubts: 1, again: 1, wrong: None },
+    ),
 ];
 
 /// The bounds in which a wrong step has to be found.
@@ -259,9 +273,16 @@ fn faults() -> Result<bool> {
         let rule = outcome.broken.as_ref().map_or("", |broken| broken.rule);
         let word = if replays && innocent { "found " } else { "FAULTY" };
         all &= replays && innocent;
-        println!("{word}  {name}: seed {}, \"{rule}\", replays: {replays}, without it well: {innocent}", outcome.seed);
+        println!(
+            "{word}  {name}: seed {}, \"{rule}\", replays: {replays}, without it well: {innocent}",
+            outcome.seed
+        );
     }
-    println!("\n{} faults in the doubles, {}", Planted::ALL.len(), if all { "all found" } else { "NOT all found" });
+    println!(
+        "\n{} faults in the doubles, {}",
+        Planted::ALL.len(),
+        if all { "all found" } else { "NOT all found" }
+    );
     Ok(all)
 }
 

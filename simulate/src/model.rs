@@ -106,7 +106,9 @@ pub fn explore(bounds: Bounds) -> Explored {
     for property in checker.model().properties() {
         let path = discoveries.get(property.name);
         match (property.expectation, path) {
-            (stateright::Expectation::Sometimes, None) if checker.model().expects(property.name) => {
+            (stateright::Expectation::Sometimes, None)
+                if checker.model().expects(property.name) =>
+            {
                 found.never.push(property.name);
             }
             (stateright::Expectation::Always, Some(path)) => {
@@ -215,9 +217,10 @@ impl Model for Gate {
             Property::always("uses of an approval are at most what is needed", |_, node: &Node| {
                 node.uses <= node.granted
             }),
-            Property::always("a run that has not ended names what it waits for", |_, node: &Node| {
-                node.names_what_it_waits_for()
-            }),
+            Property::always(
+                "a run that has not ended names what it waits for",
+                |_, node: &Node| node.names_what_it_waits_for(),
+            ),
             Property::always("a run that has not ended can go on", |gate: &Self, node: &Node| {
                 let mut actions = Vec::new();
                 gate.offer(node, &mut actions);

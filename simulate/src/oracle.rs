@@ -35,11 +35,13 @@ pub(crate) mod rule {
     /// The term.
     pub(crate) const TERM: &str = "nothing starts when the lease is over";
     /// Outcomes are true.
-    pub(crate) const TRUE: &str = "the record claims of an effect what the world shows, or a person said";
+    pub(crate) const TRUE: &str =
+        "the record claims of an effect what the world shows, or a person said";
     /// Late outcomes.
     pub(crate) const LATE: &str = "a late outcome is that of a call that was started";
     /// Answers.
-    pub(crate) const ANSWERS: &str = "the answers in the record are those that people gave and heard taken";
+    pub(crate) const ANSWERS: &str =
+        "the answers in the record are those that people gave and heard taken";
     /// Able people.
     pub(crate) const PEOPLE: &str = "those who answer are those who were asked";
     /// Uses.
@@ -113,9 +115,7 @@ fn intact(world: &World) -> Vec<Broken> {
         Err(error) => Err(error.to_string()),
     };
     match verified {
-        Ok(report) => {
-            report.breaks.iter().map(|found| (rule::INTACT, found.to_string())).collect()
-        }
+        Ok(report) => report.breaks.iter().map(|found| (rule::INTACT, found.to_string())).collect(),
         Err(error) => vec![(rule::INTACT, error)],
     }
 }
@@ -140,7 +140,10 @@ pub(crate) fn waits(world: &World, runs: &[RunState]) {
         };
         if !named {
             let name = world.name(run);
-            world.broke(rule::WAITS, format!("{name} is {} and waits for nothing", state.run.status.as_str()));
+            world.broke(
+                rule::WAITS,
+                format!("{name} is {} and waits for nothing", state.run.status.as_str()),
+            );
         }
     }
 }

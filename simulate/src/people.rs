@@ -54,8 +54,7 @@ pub(crate) async fn answer(site: Site, pid: Pid, question: Question, willing: bo
     let slip = if willing {
         Slip::None
     } else {
-        let kinds =
-            [(80, Slip::None), (5, Slip::OtherDigest), (10, Slip::Twice), (8, Slip::Slow)];
+        let kinds = [(80, Slip::None), (5, Slip::OtherDigest), (10, Slip::Twice), (8, Slip::Slow)];
         world.draw(|draw| draw.weighted(&kinds)).unwrap_or(Slip::None)
     };
     let person = if willing {
@@ -70,8 +69,7 @@ pub(crate) async fn answer(site: Site, pid: Pid, question: Question, willing: bo
     }
     let answer = opinion(world, &question);
     let Some(signed) = signed(world, &question, person, answer, slip) else { return };
-    let said =
-        Said { question: question.id, person, answer, signature: signed.signature };
+    let said = Said { question: question.id, person, answer, signature: signed.signature };
     world.log(What::Said(said));
     if !willing && world.chance(200) {
         let ms = world.draw(|draw| draw.below(2_000));
@@ -156,9 +154,9 @@ fn count_taken(world: &World, answer: Answer, answered: Answered) {
 
 fn count_refused(world: &World, error: &GateError) {
     match error {
-        GateError::Store(
-            StoreError::QuestionState { status: QuestionStatus::Open | QuestionStatus::Granted },
-        ) => {}
+        GateError::Store(StoreError::QuestionState {
+            status: QuestionStatus::Open | QuestionStatus::Granted,
+        }) => {}
         GateError::Store(StoreError::QuestionState { .. } | StoreError::RunState { .. }) => {
             world.count("answer came too late");
         }
@@ -166,7 +164,9 @@ fn count_refused(world: &World, error: &GateError) {
             world.count("answer of a stranger");
         }
         GateError::Approval(ApprovalFault::Covers) => world.count("answer to something else"),
-        GateError::Approval(ApprovalFault::People) => world.count("second word of a person, or the asker's"),
+        GateError::Approval(ApprovalFault::People) => {
+            world.count("second word of a person, or the asker's")
+        }
         _ => {}
     }
 }

@@ -147,9 +147,9 @@ impl World {
         let clock = ManualClock::default();
         let people: BTreeMap<_, _> =
             PEOPLE.map(|(name, _)| (name, SigningKey::generate(entropy.as_ref()))).into();
-        let entries = PEOPLE
-            .iter()
-            .filter_map(|(name, role)| Some(KeyEntry::new(people.get(name)?.public(), name, [*role])));
+        let entries = PEOPLE.iter().filter_map(|(name, role)| {
+            Some(KeyEntry::new(people.get(name)?.public(), name, [*role]))
+        });
         // Four different keys can always be put together.
         let ring = Keyring::new(entries).unwrap_or_default();
         let rules = crate::history::draw_rules(&mut draw);

@@ -42,7 +42,16 @@ struct Fault {
 /// Runs the program, passing `arguments` on; true when all is well.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
     let mut command = process::cargo(root);
-    command.args(["run", "--quiet", "--locked", "--profile", "simulate", "--package", PACKAGE, "--"]);
+    command.args([
+        "run",
+        "--quiet",
+        "--locked",
+        "--profile",
+        "simulate",
+        "--package",
+        PACKAGE,
+        "--",
+    ]);
     let well = process::show(command.args(arguments))?;
     if !arguments.iter().any(|argument| argument == "--faults") {
         return Ok(well);

@@ -346,9 +346,8 @@ impl Core {
     /// Whether the step ended with exactly this outcome after all: its commit was in doubt, and is stored.
     async fn is_recorded(&self, step: StepId, outcome: &Outcome) -> bool {
         // Contents are salted, so that no other outcome is the same.
-        let same = |row: &Step| {
-            row.id == step && row.observation.as_ref() == Some(&outcome.observation)
-        };
+        let same =
+            |row: &Step| row.id == step && row.observation.as_ref() == Some(&outcome.observation);
         let last = self.state.run.step_count;
         let page = Page { offset: last.saturating_sub(u64::from(LOOKED_AT)), limit: LOOKED_AT };
         let read = self.parts.store.steps(&self.scope, self.run_id(), page).await;

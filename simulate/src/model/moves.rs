@@ -10,9 +10,7 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::Grant;
 use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::permit::{Intent, commit};
-use portcullis_domain::ports::{
-    Append, Condition, Durability, Store as _, StoreError, TakeLease,
-};
+use portcullis_domain::ports::{Append, Condition, Durability, Store as _, StoreError, TakeLease};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::step::StepStatus;
@@ -235,8 +233,8 @@ impl Gate {
             }
             StepStatus::Awaiting => {
                 let question = state.question.as_ref()?;
-                let stands = self.amounts(node, &state, question)
-                    && judged.admitted.call == question.call;
+                let stands =
+                    self.amounts(node, &state, question) && judged.admitted.call == question.call;
                 let grant = stands.then_some(question.id);
                 let ready = Ready { judged, card, grant, at: node.now };
                 let local = match grant {
@@ -307,8 +305,7 @@ impl Gate {
     fn commit(&self, node: &mut Node, state: &RunState, ready: &Ready) -> Result<(), StoreError> {
         let start = state.step().map_or(1, |step| step.starts.saturating_add(1));
         let call = ready.judged.admitted.call;
-        let mut events =
-            vec![Call::event(ready.at, true, Body::StepJudged(ready.judged.clone()))];
+        let mut events = vec![Call::event(ready.at, true, Body::StepJudged(ready.judged.clone()))];
         let uses = ready.grant.filter(|_| !self.is(Wrong::GrantNotUsed));
         events.extend(uses.map(|question| {
             Call::event(ready.at, true, Body::ApprovalUsed(ApprovalUsed { question }))
@@ -321,7 +318,8 @@ impl Gate {
             (*live_at, *label_seq) = (Some(ready.at), Some(0));
         }
         let durability = Durability::Synced;
-        let append = Append { condition, events, contents: Vec::new(), specs: Vec::new(), durability };
+        let append =
+            Append { condition, events, contents: Vec::new(), specs: Vec::new(), durability };
         let salt = self.call.salt.bytes().to_vec();
         let card = ready.card.clone();
         let intent = Intent { run: RUN, step: STEP, card, salt, deadline: DEADLINE, append };
@@ -415,10 +413,9 @@ impl Gate {
             Word::No => {
                 (Answer::Reject, Some((ObservationKind::Denied, EndReason::ApprovalRejected)))
             }
-            Word::Happened => (
-                Answer::Happened,
-                Some((ObservationKind::ToolResult, EndReason::GoalCompleted)),
-            ),
+            Word::Happened => {
+                (Answer::Happened, Some((ObservationKind::ToolResult, EndReason::GoalCompleted)))
+            }
             Word::DidNot => {
                 (Answer::DidNotHappen, Some((ObservationKind::ToolError, EndReason::GoalFailed)))
             }
@@ -436,7 +433,8 @@ impl Gate {
         };
         self.append(node, condition, (events, Vec::new())).ok()?;
         node.rejected |= word == Word::No;
-        let granted = node.run.question.as_ref().is_some_and(|q| q.status == QuestionStatus::Granted);
+        let granted =
+            node.run.question.as_ref().is_some_and(|q| q.status == QuestionStatus::Granted);
         if granted {
             node.granted += question.uses;
             node.leave += question.uses;

@@ -33,17 +33,32 @@ pub(crate) struct Ready {
 pub(crate) enum Local {
     Idle,
     /// It saw this, and whether the holder is proven dead.
-    Looked { state: Box<RunState>, at: Timestamp, dead: bool },
+    Looked {
+        state: Box<RunState>,
+        at: Timestamp,
+        dead: bool,
+    },
     /// It holds the lease, and saw this last.
-    Holds { state: Box<RunState> },
+    Holds {
+        state: Box<RunState>,
+    },
     /// It may record the intent.
-    Ready { state: Box<RunState>, ready: Box<Ready> },
+    Ready {
+        state: Box<RunState>,
+        ready: Box<Ready>,
+    },
     /// It does not know whether the intent was recorded.
-    Doubt { state: Box<RunState> },
+    Doubt {
+        state: Box<RunState>,
+    },
     /// It has a receipt.
-    May { state: Box<RunState> },
+    May {
+        state: Box<RunState>,
+    },
     /// The call was made.
-    Made { state: Box<RunState> },
+    Made {
+        state: Box<RunState>,
+    },
 }
 
 impl Local {
@@ -154,7 +169,6 @@ impl Node {
     pub(crate) fn until_later(&self) -> bool {
         self.leaps == 0 && self.term.is_some_and(|term| term.until > self.now)
     }
-
 }
 
 impl PartialEq for Node {

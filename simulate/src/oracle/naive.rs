@@ -283,7 +283,8 @@ impl<'a> Naive<'a> {
                     broken.push((rule::LEAVE, format!("start {} of {name} has two", effect.start)));
                 }
                 if start.claimed_nothing {
-                    let text = format!("{name} has an effect after the record said that it has none");
+                    let text =
+                        format!("{name} has an effect after the record said that it has none");
                     broken.push((rule::TRUE, text));
                 }
                 if step.finished && effect.changes {
@@ -297,7 +298,8 @@ impl<'a> Naive<'a> {
         let granted = questions.iter().filter(|id| self.people_granted(id)).count();
         let leave = allowed.saturating_add(u32::try_from(granted).unwrap_or(0));
         if effects > leave {
-            broken.push((rule::LEAVE, format!("{name} has {effects} effects and leave for {leave}")));
+            broken
+                .push((rule::LEAVE, format!("{name} has {effects} effects and leave for {leave}")));
         }
         self.broken.extend(broken);
     }
@@ -316,8 +318,8 @@ impl<'a> Naive<'a> {
     pub(super) fn end(mut self) -> Vec<Broken> {
         for given in self.given.values() {
             let taken = given.heard.contains(&Heard::Taken);
-            let refused = !given.heard.is_empty()
-                && given.heard.iter().all(|heard| *heard == Heard::Refused);
+            let refused =
+                !given.heard.is_empty() && given.heard.iter().all(|heard| *heard == Heard::Refused);
             let fits = match given.recorded {
                 0 => !taken,
                 1 => !refused,

@@ -119,11 +119,16 @@ impl Naive<'_> {
         };
         question.used += 1;
         let ttl = question.grant_ttl_ms.map(Duration::from_millis);
-        let in_time = question.granted_at.is_some_and(|granted| {
-            ttl.is_none_or(|ttl| at <= granted.after(ttl))
-        });
+        let in_time = question
+            .granted_at
+            .is_some_and(|granted| ttl.is_none_or(|ttl| at <= granted.after(ttl)));
         let leave = question.yes.len() >= question.needed && question.used <= question.uses;
-        if !latest || !in_time || !leave || question.closed || Some(question.step) != event.link.step {
+        if !latest
+            || !in_time
+            || !leave
+            || question.closed
+            || Some(question.step) != event.link.step
+        {
             self.break_rule(rule::USES, "a grant is used that is none any more");
         }
     }

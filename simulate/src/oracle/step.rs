@@ -66,7 +66,8 @@ impl Naive<'_> {
             self.break_rule(rule::NO, format!("{name} starts and is not open"));
         }
         // What the grant is worth was judged when it was used, in the same commit.
-        let uses = |id| commit.has(|body| matches!(body, Body::ApprovalUsed(used) if used.question == id));
+        let uses =
+            |id| commit.has(|body| matches!(body, Body::ApprovalUsed(used) if used.question == id));
         let leave = match (verdict, question.and_then(|id| Some((id, self.questions.get(&id)?)))) {
             (Some(("allow", call)), None) => call == body.call,
             (Some(("allow", call)), Some((id, _))) => call == body.call && uses(id),
@@ -145,7 +146,11 @@ impl Naive<'_> {
         };
         start.claimed_nothing = nothing;
         if nothing == (start.effects > 0) {
-            let text = format!("{name} ended as {} with {} effects", observation.kind.as_str(), start.effects);
+            let text = format!(
+                "{name} ended as {} with {} effects",
+                observation.kind.as_str(),
+                start.effects
+            );
             self.break_rule(rule::TRUE, text);
         }
     }

@@ -11,7 +11,11 @@ fn properties_hold_whatever_crashes_and_however_time_leaps() {
     let asked = |reviewers| Bounds { reviewers, ..NOTHING_GOES_WRONG };
     let explored = [
         ("allowed", Bounds { crashes: 1, leaps: 1, ..NOTHING_GOES_WRONG }, 1_000),
-        ("allowed, in doubt", Bounds { crashes: 1, doubts: 1, again: 1, ..NOTHING_GOES_WRONG }, 500),
+        (
+            "allowed, in doubt",
+            Bounds { crashes: 1, doubts: 1, again: 1, ..NOTHING_GOES_WRONG },
+            500,
+        ),
         ("one is asked", Bounds { leaps: 1, ..asked(1) }, 500),
         ("two are asked", Bounds { crashes: 1, leaps: 0, ..asked(2) }, 200),
     ];
