@@ -54,6 +54,8 @@ struct Inner {
     alive: BTreeSet<Pid>,
     stopped: BTreeSet<Pid>,
     places: BTreeMap<Pid, usize>,
+    /// No thread is to be had on the machine.
+    full: bool,
     current: Pid,
 }
 
@@ -91,6 +93,15 @@ impl Executor {
 
     pub(crate) fn go_on(&self, pid: Pid) {
         self.lock().stopped.remove(&pid);
+    }
+
+    /// No places for blocking work are given any more, or again.
+    pub(crate) fn fill(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.lock().full
     }
 
     /// The process dies.
@@ -214,6 +225,9 @@ impl Spawn for ProcessSpawn {
 
     fn place(&self) -> Result<Box<dyn Place>, SpawnError> {
         let mut inner = self.executor.lock();
+        if inner.full {
+            return Err(SpawnError::NoCapacity);
+        }
         let taken = inner.places.entry(self.pid).or_insert(0);
         if *taken >= PLACES {
             return Err(SpawnError::NoCapacity);

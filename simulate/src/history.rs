@@ -99,6 +99,7 @@ enum Move {
     Cancel,
     Sweep,
     Policy,
+    Fill,
     Crash,
     Stop,
     GoOn,
@@ -196,6 +197,7 @@ impl Player {
             (room(some(open, 1)), Move::Cancel),
             (room(some(runs.len(), 3)), Move::Sweep),
             (3, Move::Policy),
+            (if world.executor.is_full() { 15 } else { 2 }, Move::Fill),
             (some(alive, mood.crash), Move::Crash),
             (some(alive, mood.stop), Move::Stop),
             (some(self.stops.len(), 12), Move::GoOn),
@@ -221,6 +223,12 @@ impl Player {
                 *crate::world::lock(&self.world().rules.0) = rules;
                 self.world().count("policy changed");
                 self.world().world_note("the policy is another one from now on");
+            }
+            Move::Fill => {
+                let full = !self.world().executor.is_full();
+                self.world().executor.fill(full);
+                let word = if full { "no" } else { "again a" };
+                self.world().world_note(format!("there is {word} place for blocking calls"));
             }
             Move::Crash => self.crash(),
             Move::Stop => self.stop(),
@@ -408,6 +416,7 @@ impl Player {
         let world = Arc::clone(&self.site.world);
         world.world_note("from here on nothing goes wrong");
         world.calm();
+        world.executor.fill(false);
         // Some are still alive and finish what they do; the others are gone.
         for pid in world.executor.alive() {
             if world.executor.stopped().contains(&pid) || world.chance(500) {

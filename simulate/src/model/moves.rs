@@ -184,7 +184,7 @@ impl Gate {
 
     fn look_again(&self, node: &mut Node) -> Result<(), StoreError> {
         let run = block_on(node.store.run(&self.call.scope, RUN))?;
-        node.run = Box::new(run.ok_or(StoreError::NotFound("run"))?);
+        *node.run = run.ok_or(StoreError::NotFound("run"))?;
         node.term = block_on(node.store.lease(&self.call.scope, RUN))?;
         Ok(())
     }

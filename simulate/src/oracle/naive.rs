@@ -1,5 +1,6 @@
 //! The naive reading of a log: what each run, step and question is worth at each moment, in plain words.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_canon::Digest;
@@ -15,7 +16,7 @@ use portcullis_domain::time::Timestamp;
 
 use super::{Broken, rule};
 use crate::executor::Pid;
-use crate::log::{Effect, Entry, Heard, Names, Said, What};
+use crate::log::{self, Effect, Heard, Names, Said, What};
 use crate::seen::Seen;
 
 /// A run as the events tell it.
@@ -133,7 +134,7 @@ impl<'a> Naive<'a> {
     }
 
     /// Reads one entry.
-    pub(super) fn read(&mut self, entry: &Entry) {
+    pub(super) fn read(&mut self, entry: &log::Entry) {
         match &entry.what {
             What::Committed { durability, events } => {
                 let commit = Commit { pid: entry.pid, durability: *durability, events };
@@ -150,7 +151,11 @@ impl<'a> Naive<'a> {
             What::Effect(effect) => self.effect(effect, entry.pid),
             What::Said(said) => {
                 let given = Given { said: said.clone(), heard: Vec::new(), recorded: 0 };
-                self.given.entry(said.signature.0).or_insert(given);
+                match self.given.entry(said.signature.0) {
+                    Entry::Vacant(place) => drop(place.insert(given)),
+                    // Word for word the same, signed in the same microsecond: which of the two was taken is anybody's guess.
+                    Entry::Occupied(mut place) => place.get_mut().heard.push(Heard::Doubt),
+                }
             }
             What::Heard { signature: Signature(bytes), heard } => {
                 if let Some(given) = self.given.get_mut(bytes) {

@@ -4,6 +4,7 @@ use portcullis_domain::event::{Body, Event, OutcomeLate, StepFinished, StepJudge
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::ports::Durability;
+use portcullis_domain::refusal::Refusal;
 
 use super::naive::{Commit, Naive, Start};
 use super::rule;
@@ -120,6 +121,9 @@ impl Naive<'_> {
         let observation = body.observation.as_ref();
         if observation.is_some_and(|seen| seen.kind == ObservationKind::InvalidProposal) {
             self.seen.count("proposal that is not admitted");
+        }
+        if observation.is_some_and(|seen| seen.refusal == Some(Refusal::NoCapacity)) {
+            self.seen.count("no place for a blocking call");
         }
         if again {
             self.break_rule(rule::NO, format!("{name} ends twice"));
