@@ -240,14 +240,22 @@ fn model() -> Result<bool> {
 
 /// What is explored.
 const MODELS: &[(&str, Bounds)] = &[
-    ("allowed", Bounds { reviewers: 0, crashes: 2, leaps: 2, doubts: 1, again: 1, wrong: None }),
+    ("allowed", Bounds { reviewers: 0, crashes: 1, leaps: 1, doubts: 1, again: 1, wrong: None }),
+    (
+        "allowed, two crashes",
+        Bounds { reviewers: 0, crashes: 2, leaps: 1, doubts: 0, again: 0, wrong: None },
+    ),
     (
         "one is asked",
-        Bounds { reviewers: 1, crashes: 2, leaps: 1, doubts: 1, again: 1, wrong: None },
+        Bounds { reviewers: 1, crashes: 1, leaps: 1, doubts: 0, again: 1, wrong: None },
+    ),
+    (
+        "one is asked, in doubt",
+        Bounds { reviewers: 1, crashes: 0, leaps: 1, doubts: 1, again: 0, wrong: None },
     ),
     (
         "two are asked",
-        Bounds { reviewers: 2, crashes: 1, leaps: 1, doubts: 1, again: 1, wrong: None },
+        Bounds { reviewers: 2, crashes: 1, leaps: 0, doubts: 0, again: 1, wrong: None },
     ),
 ];
 

@@ -94,7 +94,11 @@ pub struct Explored {
 /// Explores all states within the bounds.
 #[must_use]
 pub fn explore(bounds: Bounds) -> Explored {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    // On one thread the way to a broken property is the shortest.
+    let threads = match bounds.wrong {
+        Some(_) => 1,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
     let checker = Gate::new(bounds).checker().threads(threads).spawn_bfs().join();
     let mut found = Explored {
         states: checker.unique_state_count(),
@@ -184,10 +188,15 @@ impl Gate {
     /// Whether something has to come within these bounds.
     fn expects(&self, name: &str) -> bool {
         match name {
-            node::REJECTED | node::EXPIRED => self.bounds.reviewers > 0,
+            node::REJECTED => self.bounds.reviewers > 0,
+            node::EXPIRED => self.bounds.leaps > 0 && self.bounds.reviewers > 0,
             node::UNKNOWN => self.bounds.crashes > 0,
             node::LATE => self.bounds.crashes > 0 || self.bounds.leaps > 0,
-            node::TWICE => self.bounds.again > 0 && self.bounds.crashes > 0,
+            // Each of those who are asked has to say it.
+            node::TWICE => {
+                u32::from(self.bounds.again) >= self.bounds.reviewers.max(1)
+                    && self.bounds.crashes > 0
+            }
             _ => true,
         }
     }
