@@ -1,10 +1,15 @@
 //! Many runs at once on one store, beside the same rows written by SQLite alone in batches.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture, View};
+use portcullis::domain::run::{EndReason, Run};
+use portcullis::domain::scope::Scope;
+use portcullis::engine::{Agents, Driven, Job, Room, Runner};
 use portcullis::store::sqlite::Committing;
 
 use crate::bare::Bare;
@@ -12,10 +17,13 @@ use crate::figures::{load, median, ratio};
 use crate::{gated, steps};
 
 /// Runs at once.
-const RUNS: u64 = 256;
+const RUNS: usize = 256;
 
 /// Steps of each.
 const STEPS: u64 = 12;
+
+/// Steps of all.
+const ALL: u64 = RUNS as u64 * STEPS;
 
 /// Appends in one commit of the peer, as in one of the store.
 const BATCH: u64 = 64;
@@ -46,7 +54,7 @@ pub(crate) fn report(place: &Path) -> Result<()> {
     for _ in 0..ROUNDS {
         gated_rates.push(rate(place)?);
         let folder = tempfile::tempdir_in(place)?;
-        let took = Bare::create(folder.path(), &template)?.batches(RUNS * STEPS, BATCH)?;
+        let took = Bare::create(folder.path(), &template)?.batches(ALL, BATCH)?;
         bare_rates.push(per_second(took.as_secs_f64()));
     }
     println!("gate        {:>8.0}", median(&gated_rates));
@@ -60,7 +68,16 @@ pub(crate) fn report(place: &Path) -> Result<()> {
 
 #[allow(clippy::cast_precision_loss, reason = "a few thousand steps")]
 fn per_second(seconds: f64) -> f64 {
-    (RUNS * STEPS) as f64 / seconds
+    ALL as f64 / seconds
+}
+
+/// Makes a worker for each run.
+struct Workers;
+
+impl Agents for Workers {
+    fn agent<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>> {
+        Box::pin(async { Ok(Box::new(Worker) as Box<dyn Agent>) })
+    }
 }
 
 fn rate(place: &Path) -> Result<f64> {
@@ -69,14 +86,18 @@ fn rate(place: &Path) -> Result<f64> {
         // As a host has it that drives many runs.
         let store = gated::store_with(folder.path(), Committing::OwnThread)?;
         let gate = gated::gate(store, 1024)?;
+        let runs = NonZeroUsize::new(RUNS).context("no runs")?;
+        let room = Room { places: runs, line: runs };
+        let scope = Scope::of_file_owner();
+        let runner = Runner::new(gate, scope, Arc::new(Workers), room, None);
         let begun = Instant::now();
-        let mut tasks = Vec::new();
+        let mut tickets = Vec::new();
         for _ in 0..RUNS {
-            let gate = gate.clone();
-            tasks.push(tokio::spawn(async move { gated::drive(&gate, Box::new(Worker)).await }));
+            tickets.push(runner.submit(Job::Begin(gated::task())).await?);
         }
-        for task in tasks {
-            task.await??;
+        for ticket in tickets {
+            let driven = ticket.rest().await?.driven;
+            ensure!(driven == Driven::Ended(EndReason::GoalCompleted), "a run ended as {driven:?}");
         }
         Ok(per_second(begun.elapsed().as_secs_f64()))
     })

@@ -137,9 +137,9 @@ pub(crate) fn gate(store: Arc<SqliteStore>, bytes: usize) -> Result<Gate> {
     }))
 }
 
-/// Drives one run to its end.
-pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
-    let task = Task {
+/// A run of as many steps as its agent makes.
+pub(crate) fn task() -> Task {
+    Task {
         goal: "read all parts".to_owned(),
         owner: "bench".to_owned(),
         thread: None,
@@ -147,7 +147,12 @@ pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
         limits: Limits { max_steps: 1_000_000, ..Limits::default() },
         agent: "bench".to_owned(),
         unconfined_agent: false,
-    };
+    }
+}
+
+/// Drives one run to its end.
+pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
+    let task = task();
     let held = gate.begin(&Scope::of_file_owner(), task).await.map_err(|e| anyhow!("{e}"))?;
     let mut driving = Driving::start(held, agent).await.map_err(|e| anyhow!("{e}"))?;
     let driven = driving.finished().await.map_err(|e| anyhow!("{e}"))?;

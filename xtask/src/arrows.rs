@@ -188,6 +188,11 @@ const RULES: &[Rule] = &[
         ],
         never: &["tokio", "reqwest", "axum", "rmcp", "wasmtime", "landlock"],
     },
+    Rule {
+        package: "portcullis-crash-grid",
+        may_use: &["portcullis", "portcullis-testkit"],
+        never: &["axum", "clap", "rmcp", "wasmtime"],
+    },
     Rule { package: "xtask", may_use: &[], never: &["clap", "serde_json", "tokio"] },
 ];
 

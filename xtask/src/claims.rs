@@ -5,10 +5,10 @@
 //! the acceptance list names ([`acceptance`]) are looked up in the same build.
 
 mod acceptance;
-pub(crate) mod list;
-pub(crate) mod mutate;
+mod list;
+mod mutate;
 mod page;
-pub(crate) mod suite;
+mod suite;
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +22,13 @@ pub(crate) const LIST: &str = "docs/claims.toml";
 
 /// The page made from the list.
 const PAGE: &str = "docs/security.md";
+
+/// Small changes of the product in a copy of the checkout, for others who break it on purpose.
+pub(crate) mod patches {
+    pub(crate) use super::list::Edit;
+    pub(crate) use super::mutate::{apply, copy, misplaced_edits as misplaced, restore};
+    pub(crate) use super::suite::{Place, into_target};
+}
 
 /// What `cargo xtask claims` was asked to do.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@
 mod arrows;
 mod bench;
 mod claims;
+mod crash_grid;
 mod process;
 mod provision;
 mod runners;
@@ -45,6 +46,12 @@ usage: cargo xtask <command>
   simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults
                       seeded histories of the engine against an oracle; a model explored exhaustively; planted
                       faults that have to be found
+  crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory]
+                      kill runs at every point of their life, take them up again and count what happened;
+                      without a choice a shard of about a minute and a half; the grid is kept in
+                      target/crash-grid/grid.txt
+  crash-grid --faults [ID…]
+                      plant each fault of crash-grid/faults.toml, in a copy, and require that the grid finds it
   bench [ARGUMENT…]   the benches, in release; arguments go to the bench program
 
 exit codes: 0 all well, 1 something does not hold, 2 usage
@@ -97,6 +104,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "clippy" => stages::clippy(&root, rest),
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
         "simulate" => simulate::run(&root, rest),
+        "crash-grid" => crash_grid::run(&root, rest),
         "bench" => bench::run(&root, &members, rest),
         _ => bail!(Usage(format!("not understood: {command} {}", rest.join(" ")))),
     }

@@ -10,9 +10,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::claims::list::Edit;
-use crate::claims::mutate::{self, copy};
-use crate::claims::suite::Place;
+use crate::claims::patches::{self, Edit, Place};
 use crate::process;
 
 /// The package.
@@ -69,15 +67,15 @@ fn read(root: &Path) -> Result<Vec<Fault>> {
 /// Plants each kept fault in a copy and requires that a history finds it, and its seed finds it again.
 fn in_the_product(root: &Path) -> Result<bool> {
     let faults = read(root)?;
-    let place = copy(root)?;
+    let place = patches::copy(root)?;
     if let Some(found) = broken(&play(&place, &["--seeds", "100"])?) {
         bail!("with nothing planted: {found}");
     }
     let mut missed = 0_usize;
     for fault in &faults {
-        let edited = mutate::apply(&place.root, &fault.edits)?;
+        let edited = patches::apply(&place.root, &fault.edits)?;
         let found = look_for(&place);
-        mutate::restore(&edited)?;
+        patches::restore(&edited)?;
         match found? {
             Ok(found) => println!("found   {}: {found}, and again", fault.id),
             Err(why) => {
@@ -147,11 +145,8 @@ mod tests {
         assert!(faults.len() >= 5, "{}", faults.len());
         for fault in &faults {
             assert!(!fault.edits.is_empty(), "{}", fault.id);
-            for edit in &fault.edits {
-                let text = fs::read_to_string(root.join(&edit.file)).expect("a source file");
-                assert_eq!(text.matches(&edit.find).count(), 1, "{}: {}", fault.id, edit.find);
-                assert_ne!(edit.find, edit.replace, "{}", fault.id);
-            }
+            assert_eq!(patches::misplaced(&root, &fault.id, &fault.edits), Vec::<String>::new());
+            assert!(fault.edits.iter().all(|edit| edit.find != edit.replace), "{}", fault.id);
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::runners::{self, Counts};
 use crate::workspace::Member;
-use crate::{arrows, claims, process, provision, skips, table, tidy};
+use crate::{arrows, claims, crash_grid, process, provision, skips, table, tidy};
 
 /// What the stages work on.
 pub(crate) struct Run<'a> {
@@ -52,6 +52,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "deny", foundation: false, needs_build: true, run: deny },
     Stage { name: "build", foundation: true, needs_build: true, run: build },
     Stage { name: "tests", foundation: false, needs_build: true, run: tests },
+    Stage { name: "crash-grid", foundation: false, needs_build: true, run: crash_grid_stage },
     Stage { name: "doctests", foundation: false, needs_build: true, run: doctests },
     Stage { name: "clippy", foundation: false, needs_build: true, run: clippy_stage },
     Stage { name: "features", foundation: false, needs_build: true, run: features },
@@ -225,6 +226,13 @@ fn tests(run: &Run<'_>) -> Result<Ended> {
         println!("portcullis-skip: {line}");
     }
     Ok(Ended::Counted(counts.with_skips(skips.tests), kept.ok))
+}
+
+fn crash_grid_stage(run: &Run<'_>) -> Result<Ended> {
+    if !crash_grid::present(run.root) {
+        return Ok(Ended::Nothing("no crash-grid/faults.toml"));
+    }
+    findings(crash_grid::stage(run.root)?)
 }
 
 fn doctests(run: &Run<'_>) -> Result<Ended> {

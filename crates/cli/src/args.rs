@@ -38,7 +38,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXITS: &str = "Exit codes: 0 done, 1 refused, failed or not intact, 2 usage, 3 a run waits for a person, 130 stopped by a signal.";
+const EXITS: &str = "Exit codes: 0 done, 1 refused, failed, not intact or not the same, 2 usage, 3 a run waits for a person, 130 stopped by a signal.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -69,11 +69,19 @@ pub(crate) enum Command {
     Cancel(commands::cancel::Args),
     /// Say why a step was decided as it was
     Explain(commands::explain::Args),
+    /// Compare two runs, step by step
+    Diff(commands::diff::Args),
     /// Check the whole record
     ///
     /// Answers are judged with the reviewers of the configuration that is named with -c, and of that one alone. Without
     /// -c, with those of the usual configuration and of each that the runs of this database were begun with.
     Verify(commands::verify::Args),
+    /// Ask a policy again about what was decided
+    ///
+    /// Without -c and --policy each recorded evaluation is handed back to the rules that answered it, if the configuration
+    /// that the run was begun with, the usual one or the built-in rules still are those. With -c FILE it is handed to the
+    /// rules and the tools of today's configuration; with --policy FILE to its rules alone.
+    Recheck(commands::recheck::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell

@@ -110,17 +110,26 @@ pub(crate) fn gatehouse(
     files: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
+    let tools = tools(globals, config, files)?;
+    let (keys, remarks) = reviewers(globals, config)?;
+    let store = writer(globals, mode, observers)?;
+    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    Ok(Gatehouse { database: store, parts, remarks })
+}
+
+/// The tools that this command has, on this folder if there is one.
+pub(crate) fn tools(
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+) -> Result<Tools, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
         let mut forbidden = out_of_reach(globals, config)?;
         forbidden.extend(KERNEL_OWN.map(PathBuf::from));
         sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
-    let tools = Tools::register(sources)?;
-    let (keys, remarks) = reviewers(globals, config)?;
-    let store = writer(globals, mode, observers)?;
-    let parts = parts(Arc::clone(&store), config, keys, tools)?;
-    Ok(Gatehouse { database: store, parts, remarks })
+    Ok(Tools::register(sources)?)
 }
 
 fn parts(

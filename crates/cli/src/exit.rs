@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// What was asked for was done; a run completed; a record is intact.
     Done,
-    /// Refused, failed, cancelled, or a record that does not verify.
+    /// Refused, failed, cancelled, a record that does not verify, or what is not as it was or as another.
     Refused,
     /// The command line or its answers cannot be used; nothing was done.
     Usage,

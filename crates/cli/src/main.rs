@@ -32,6 +32,7 @@ mod scratch;
 mod signals;
 mod start;
 mod usage;
+mod waits;
 mod wire;
 mod words;
 
@@ -107,7 +108,9 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Answer(args) => commands::answer::run(args, globals).await,
         Command::Cancel(args) => commands::cancel::run(args, globals).await,
         Command::Explain(args) => commands::explain::run(args, globals).await,
+        Command::Diff(args) => commands::diff::run(args, globals).await,
         Command::Verify(args) => commands::verify::run(args, globals).await,
+        Command::Recheck(args) => commands::recheck::run(args, globals).await,
         Command::Key(args) => commands::key::run(args, globals).await,
         Command::Completions(args) => commands::shell::completions(&args),
         Command::Man(args) => commands::shell::man(&args),

@@ -8,6 +8,7 @@ pub(crate) mod prompt;
 pub(crate) mod screen;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod verdict;
 
 use std::io::{self, BufWriter, Stdout, Write};
 

@@ -46,19 +46,36 @@ impl Reading {
         if run.status != RunStatus::Running {
             return Ok(run.status.as_str());
         }
-        let dead = |holder: &portcullis_domain::lease::Holder| {
-            self.processes.as_ref().is_some_and(|known| known.is_dead(&holder.process))
-        };
-        let driven = match &run.holder {
-            None => false,
-            Some(holder) if dead(holder) => false,
-            Some(_) => {
-                let term = self.db.lease(&self.scope, run.id).await?;
-                term.is_some_and(|term| term.epoch == run.epoch && term.until >= self.clock.now())
-            }
-        };
-        Ok(if driven { run.status.as_str() } else { "interrupted" })
+        Ok(match self.driver(run).await? {
+            Driver::Process { .. } => run.status.as_str(),
+            Driver::Nobody { .. } => "interrupted",
+        })
     }
+
+    /// Who drives a run.
+    pub(crate) async fn driver(&self, run: &Run) -> Result<Driver, Failure> {
+        let Some(holder) = &run.holder else { return Ok(Driver::Nobody { since: None }) };
+        if self.processes.as_ref().is_some_and(|known| known.is_dead(&holder.process)) {
+            return Ok(Driver::Nobody { since: None });
+        }
+        let term = self.db.lease(&self.scope, run.id).await?;
+        let term = term.filter(|term| term.epoch == run.epoch);
+        Ok(match term {
+            Some(term) if term.until >= self.clock.now() => {
+                Driver::Process { process: holder.process.pid, until: term.until }
+            }
+            term => Driver::Nobody { since: term.map(|term| term.until) },
+        })
+    }
+}
+
+/// Who drives a run, by its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// A process whose lease runs, by its number where it runs.
+    Process { process: u32, until: Timestamp },
+    /// Nobody; the last lease ended then, where it ended by its term.
+    Nobody { since: Option<Timestamp> },
 }
 
 /// Which part of a list is shown.

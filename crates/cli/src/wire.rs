@@ -13,10 +13,13 @@ use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::{Reviewers, Verdict};
+use portcullis_engine::diff::{self, Section, Side, Where};
+use portcullis_engine::recheck::{Answer, Broken, Evaluation, Finding, Totals};
 use serde::Serialize;
 
 use crate::lookup::Words;
 use crate::output::card::capped;
+use crate::waits::Waits;
 
 /// The most bytes of one text.
 pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -122,6 +125,8 @@ pub(crate) struct RunJson {
     denials: u64,
     active_us: u64,
     waits: Option<QuestionId>,
+    /// What it waits for, where that was asked.
+    waits_for: Option<WaitsJson>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
     events: u64,
@@ -148,11 +153,16 @@ impl RunJson {
             denials: run.denials,
             active_us: run.active_us,
             waits: run.question,
+            waits_for: None,
             created_at: run.created_at,
             finished_at: run.finished_at,
             events: run.seq,
             hash: run.hash,
         }
+    }
+
+    pub(crate) fn waiting_for(self, waits: Option<&Waits>) -> Self {
+        Self { waits_for: waits.map(WaitsJson::of), ..self }
     }
 }
 
@@ -403,18 +413,89 @@ pub(crate) struct CancelledJson {
     pub(crate) by: String,
 }
 
+/// What a run that has not ended waits for.
+#[derive(Debug, Serialize)]
+pub(crate) struct WaitsJson {
+    /// `driver`, `resume`, `people`, `grant` or `damaged`.
+    what: &'static str,
+    process: Option<u32>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    question: Option<QuestionId>,
+    kind: Option<&'static str>,
+    role: Option<String>,
+    needed: Option<u32>,
+    yes: Option<u32>,
+    overdue: bool,
+}
+
+impl WaitsJson {
+    pub(crate) fn of(waits: &Waits) -> Self {
+        let bare = Self {
+            what: waits.as_str(),
+            process: None,
+            since: None,
+            until: None,
+            question: None,
+            kind: None,
+            role: None,
+            needed: None,
+            yes: None,
+            overdue: false,
+        };
+        match waits {
+            Waits::Driver { process, until } => {
+                Self { process: Some(*process), until: Some(*until), ..bare }
+            }
+            Waits::Resume { since } => Self { since: *since, ..bare },
+            Waits::Damaged(question) => Self { question: Some(*question), ..bare },
+            Waits::People(asked) | Waits::Grant(asked) => Self {
+                until: asked.until,
+                question: Some(asked.question),
+                kind: Some(asked.kind.as_str()),
+                role: Some(sanitize::clip(&asked.role, MAX_TEXT_BYTES)),
+                needed: Some(asked.needed),
+                yes: Some(asked.yes),
+                overdue: asked.overdue,
+                ..bare
+            },
+        }
+    }
+}
+
 /// A line of `explain`: one step.
 #[derive(Debug, Serialize)]
 pub(crate) struct StepFactsJson {
     pub(crate) step: StepId,
     pub(crate) index: Option<u64>,
+    /// What was decided about it; null where the record does not hold.
+    pub(crate) decision: Option<&'static str>,
+    /// The refusal or the failure behind it.
+    pub(crate) because: Option<&'static str>,
+    /// Who answered its latest question, and what.
+    pub(crate) people: Vec<SaidJson>,
+    /// What the step waits for now.
+    pub(crate) waits_for: Option<WaitsJson>,
     pub(crate) facts: Vec<FactJson>,
+}
+
+/// Somebody's answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct SaidJson {
+    person: String,
+    answer: &'static str,
+}
+
+impl SaidJson {
+    pub(crate) fn of(person: &str, answer: &'static str) -> Self {
+        Self { person: sanitize::clip(person, MAX_TEXT_BYTES), answer }
+    }
 }
 
 /// One recorded fact about a step.
 #[derive(Debug, Serialize)]
 pub(crate) struct FactJson {
-    seq: i64,
+    seq: u64,
     at: Timestamp,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -427,7 +508,7 @@ pub(crate) struct FactJson {
 
 impl FactJson {
     pub(crate) fn of(
-        seq: i64,
+        seq: u64,
         at: Timestamp,
         body: &Body,
         detail: Option<&Value>,
@@ -468,6 +549,200 @@ pub(crate) struct JudgesJson {
     pub(crate) keys: Option<usize>,
     /// Why it is not used.
     pub(crate) why: Option<String>,
+}
+
+/// A line of `recheck`: one evaluation.
+#[derive(Debug, Serialize)]
+pub(crate) struct EvaluationJson {
+    run: RunId,
+    seq: u64,
+    step: StepId,
+    index: u64,
+    tool: String,
+    /// `same`, `different` or `not_recheckable`.
+    finding: &'static str,
+    /// Why it cannot be asked again.
+    why: Option<&'static str>,
+    recorded: Verdict,
+    /// What becomes of the call now, where that differs.
+    now: Option<Value>,
+    policy: Digest,
+    /// The policy that was asked now.
+    asked: Option<Digest>,
+    spec_changed: bool,
+}
+
+impl EvaluationJson {
+    pub(crate) fn of(run: RunId, evaluation: &Evaluation) -> Self {
+        let (finding, why, now) = match &evaluation.finding {
+            Finding::Same => ("same", None, None),
+            Finding::Different(answer) => ("different", None, Some(answer_value(answer))),
+            Finding::NotRecheckable(why) => ("not_recheckable", Some(why.as_str()), None),
+        };
+        Self {
+            run,
+            seq: evaluation.seq,
+            step: evaluation.step,
+            index: evaluation.index,
+            tool: sanitize::clip(&evaluation.tool, MAX_TEXT_BYTES),
+            finding,
+            why,
+            recorded: evaluation.recorded.clone(),
+            now,
+            policy: evaluation.policy,
+            asked: evaluation.asked,
+            spec_changed: evaluation.spec_changed,
+        }
+    }
+}
+
+/// A verdict as everywhere, or `not_admitted` with a reason.
+fn answer_value(answer: &Answer) -> Value {
+    match answer {
+        Answer::Verdict(verdict) => portcullis_canon::to_value(verdict).unwrap_or_default(),
+        Answer::NotAdmitted(refusal) => {
+            let mut object = portcullis_canon::Object::new();
+            object.insert("outcome", "not_admitted");
+            object.insert("reason", refusal.as_str());
+            object.insert("rules", Vec::<Value>::new());
+            Value::Object(object)
+        }
+    }
+}
+
+/// The last line of `recheck` for a run, and for all.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecheckedJson {
+    run: Option<RunId>,
+    same: u64,
+    different: u64,
+    not_recheckable: u64,
+    broken: Option<BrokenJson>,
+    holds: bool,
+}
+
+impl RecheckedJson {
+    pub(crate) fn of(run: Option<RunId>, totals: &Totals) -> Self {
+        Self {
+            run,
+            same: totals.same,
+            different: totals.different,
+            not_recheckable: totals.not_recheckable,
+            broken: totals.broken.as_ref().map(BrokenJson::of),
+            holds: totals.holds(),
+        }
+    }
+}
+
+/// A line of `diff`: one place of both runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct SectionJson {
+    /// `beginning`, `step` or `end`.
+    place: &'static str,
+    index: Option<u64>,
+    one: Option<StepId>,
+    other: Option<StepId>,
+    tool: Option<String>,
+    differences: Vec<DifferenceJson>,
+    unknown: Vec<UnknownJson>,
+}
+
+/// One thing that two runs do not have alike.
+#[derive(Debug, Serialize)]
+struct DifferenceJson {
+    part: &'static str,
+    at: String,
+    one: Option<Value>,
+    other: Option<Value>,
+    /// Which of them has something there, when the other has nothing.
+    only: Option<&'static str>,
+}
+
+/// One thing that cannot be compared.
+#[derive(Debug, Serialize)]
+struct UnknownJson {
+    part: &'static str,
+    side: &'static str,
+    why: &'static str,
+}
+
+impl SectionJson {
+    pub(crate) fn of(section: &Section) -> Self {
+        let (place, index) = match section.place {
+            Where::Beginning => ("beginning", None),
+            Where::Step(index) => ("step", Some(index)),
+            Where::End => ("end", None),
+        };
+        let value = |value: &Option<Value>| value.as_ref().map(|v| capped(v, MAX_TEXT_BYTES));
+        let differences = section.differences.iter().map(|found| DifferenceJson {
+            part: found.part.as_str(),
+            at: sanitize::clip(&found.at, MAX_TEXT_BYTES),
+            one: value(&found.one),
+            other: value(&found.other),
+            only: match (&found.one, &found.other) {
+                (Some(_), None) => Some(Side::One.as_str()),
+                (None, Some(_)) => Some(Side::Other.as_str()),
+                _ => None,
+            },
+        });
+        let unknown = section.unknown.iter().map(|found| UnknownJson {
+            part: found.part.as_str(),
+            side: found.side.as_str(),
+            why: found.why.as_str(),
+        });
+        Self {
+            place,
+            index,
+            one: section.one,
+            other: section.other,
+            tool: section.tool.as_deref().map(|tool| sanitize::clip(tool, MAX_TEXT_BYTES)),
+            differences: differences.collect(),
+            unknown: unknown.collect(),
+        }
+    }
+}
+
+/// The last line of `diff`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ComparedJson {
+    is_same: bool,
+    parted: Option<u64>,
+    steps_same: u64,
+    steps_different: u64,
+    only_one: u64,
+    only_other: u64,
+    not_compared: u64,
+    broken_one: Option<BrokenJson>,
+    broken_other: Option<BrokenJson>,
+}
+
+impl ComparedJson {
+    pub(crate) fn of(totals: &diff::Totals) -> Self {
+        Self {
+            is_same: totals.is_same(),
+            parted: totals.parted,
+            steps_same: totals.same,
+            steps_different: totals.different,
+            only_one: totals.only_one,
+            only_other: totals.only_other,
+            not_compared: totals.unknown,
+            broken_one: totals.broken_one.as_ref().map(BrokenJson::of),
+            broken_other: totals.broken_other.as_ref().map(BrokenJson::of),
+        }
+    }
+}
+
+/// Where the record of a run stops to be one.
+#[derive(Debug, Serialize)]
+pub(crate) struct BrokenJson {
+    seq: i64,
+    why: String,
+}
+
+impl BrokenJson {
+    pub(crate) fn of(broken: &Broken) -> Self {
+        Self { seq: broken.seq, why: broken.why.to_string() }
+    }
 }
 
 /// Where a journal ends, as `verify --head SEQ:HASH` takes it.

@@ -99,13 +99,22 @@ pub(crate) fn admit_recorded(
     tool: &Described,
     salt: &[u8],
 ) -> Option<Call> {
-    let proposal =
-        Proposal::read(raw, Some(request)).or_else(|_| Proposal::read(raw, None)).ok()?;
+    readmit(raw, request, tool, salt).ok()
+}
+
+/// Admits a recorded call against a spec: the one that it was judged with, or another.
+pub(crate) fn readmit(
+    raw: &[u8],
+    request: u64,
+    tool: &Described,
+    salt: &[u8],
+) -> Result<Call, Refusal> {
+    let proposal = Proposal::read(raw, Some(request)).or_else(|_| Proposal::read(raw, None))?;
     match proposal.ask {
         Ask::ToolCall { tool: name, arguments } if name == tool.spec.name => {
-            admit_call(proposal.origin, arguments, tool, salt).ok()
+            admit_call(proposal.origin, arguments, tool, salt).map_err(|invalid| invalid.refusal)
         }
-        _ => None,
+        _ => Err(Refusal::UnknownTool),
     }
 }
 

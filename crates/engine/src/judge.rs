@@ -24,17 +24,29 @@ pub(crate) fn judge(parts: &Parts, call: &Call, tool: &Described, facts: &Facts)
 fn ask(policy: &dyn Policy, call: &ProposedCall<'_>, facts: &Facts, parts: &Parts) -> Verdict {
     let clock: &dyn Clock = parts.clock.as_ref();
     let begun = clock.monotonic();
-    let answer = catch_unwind(AssertUnwindSafe(|| policy.decide(call, facts)));
+    let answer = decide(policy, call, facts);
     let took_us = u128::from(clock.monotonic().micros_since(begun));
     match answer {
-        Ok(Ok(_)) if took_us > parts.timing.policy.as_micros() => deny(Refusal::PolicyTimeout),
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(failure)) => deny(failure.0),
-        Err(_) => deny(Refusal::PolicyFailed),
+        Ok(_) if took_us > parts.timing.policy.as_micros() => deny(Refusal::PolicyTimeout),
+        Ok(verdict) => verdict,
+        Err(reason) => deny(reason),
     }
 }
 
-fn deny(reason: Refusal) -> Verdict {
+/// The policy's own answer, or why there is none: it failed, or it panicked.
+pub(crate) fn decide(
+    policy: &dyn Policy,
+    call: &ProposedCall<'_>,
+    facts: &Facts,
+) -> Result<Verdict, Refusal> {
+    match catch_unwind(AssertUnwindSafe(|| policy.decide(call, facts))) {
+        Ok(answer) => answer.map_err(|failure| failure.0),
+        Err(_) => Err(Refusal::PolicyFailed),
+    }
+}
+
+/// What the gate makes of an answer that it does not have.
+pub(crate) fn deny(reason: Refusal) -> Verdict {
     Verdict::Deny { reason, rules: Vec::new() }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A [`Gate`] creates a run or goes on with one and hands out a [`HeldRun`]. A host that keeps its own loop
 //! calls [`HeldRun::step`], [`HeldRun::propose`] and [`HeldRun::execute`]; [`Driving`] does the same with an
-//! agent. What people do beside a run stands in [`operator`].
+//! agent, and a [`Runner`] does it for many runs at once. What people do beside a run stands in [`operator`]; [`recheck`] asks
+//! a policy again about what is recorded, and [`diff`] compares two runs.
 //!
 //! Per step there are two synced appends and one that is only written: the raw proposal; verdict, use of a
 //! grant and intent; outcome and the next step. The effect runs between the last two, in a task that the engine
@@ -20,12 +21,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diff;
 mod driver;
 mod error;
 mod gate;
 mod held;
 pub mod operator;
 mod parts;
+pub mod recheck;
+mod runner;
 mod tools;
 
 mod admit;
@@ -40,6 +44,7 @@ mod observe;
 mod owned;
 mod question;
 mod refold;
+mod retrace;
 mod step;
 mod sweep;
 mod take;
@@ -52,5 +57,6 @@ pub use gate::{Attached, Gate};
 pub use held::HeldRun;
 pub use parts::{Parts, Reconcile, Reconciled, Timing};
 pub use portcullis_domain::grant::ApprovalFault;
+pub use runner::{Agents, Answers, Job, Load, Rest, Room, Runner, TakenUp, Ticket, Unserved};
 pub use take::Task;
 pub use tools::Tools;

@@ -7,6 +7,7 @@ mod condition;
 mod contents;
 mod draft;
 mod facts;
+mod prepare;
 mod refold;
 
 use portcullis_canon::Digest;
@@ -15,16 +16,18 @@ use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, JournalOpened};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{Append, EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::step::Step;
-use portcullis_domain::stream::{Link, Stream, Tip, payload_digest};
+use portcullis_domain::stream::{Link, Stream, Tip};
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 use draft::Draft;
+use prepare::Payload;
+pub(crate) use prepare::Prepared;
 
 /// The most events of one append.
 pub const MAX_EVENTS: usize = 256;
@@ -121,15 +124,13 @@ pub(crate) fn admit(
     base: &mut dyn Base,
     chain: &Chain,
     tenant: &Tenant,
-    append: Append,
+    prepared: Prepared,
 ) -> Result<Admitted, StoreError> {
-    if append.events.is_empty() || append.events.len() > MAX_EVENTS {
-        return Err(StoreError::NotAdmitted);
-    }
+    let Prepared { append, payloads } = prepared;
     let subject = condition::check(base, chain.instance, tenant, &append)?;
     let mut draft = Draft::begin(base, *chain, tenant, &append.condition, subject);
-    for event in append.events {
-        draft.push(event)?;
+    for (event, payload) in append.events.into_iter().zip(payloads) {
+        draft.push(event, payload)?;
     }
     draft.finish(append.contents, append.specs)
 }
@@ -144,8 +145,9 @@ pub(crate) fn open_journal(
     at: Timestamp,
 ) -> Result<(Event, Vec<u8>), StoreError> {
     let body = Body::JournalOpened(JournalOpened { journal: chain.journal });
+    let payload = Payload::of(&body)?;
     let new = NewEvent { stream: chain.instance.into(), step: None, at, body };
-    link(chain, tenant, Tip::START, new)
+    Ok((link(chain, tenant, Tip::START, new, payload.digest)?, payload.bytes))
 }
 
 /// Chains one event to its stream and to the journal.
@@ -154,11 +156,8 @@ fn link(
     tenant: &Tenant,
     stream: Tip,
     new: NewEvent,
-) -> Result<(Event, Vec<u8>), StoreError> {
-    let payload = new.body.payload().map_err(|_| StoreError::NotAdmitted)?;
-    if payload.len() > portcullis_domain::event::MAX_PAYLOAD_BYTES {
-        return Err(StoreError::NotAdmitted);
-    }
+    payload: Digest,
+) -> Result<Event, StoreError> {
     let next = |tip: Tip| tip.seq.checked_add(1).ok_or(StoreError::NotAdmitted);
     let link = Link {
         instance: chain.instance,
@@ -173,10 +172,10 @@ fn link(
         at: new.at,
         kind: new.body.name().to_owned(),
         version: new.body.version(),
-        payload: payload_digest(&payload),
+        payload,
     };
     let hash = link.hash();
-    Ok((Event { link, body: new.body, hash }, payload))
+    Ok(Event { link, body: new.body, hash })
 }
 
 /// The rows of the fold, in the order in which they are stored.

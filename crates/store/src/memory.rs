@@ -43,7 +43,7 @@ use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
-use crate::admit::{self, Chain};
+use crate::admit::{self, Chain, Prepared};
 use crate::{observe, stored};
 
 use apply::View;
@@ -117,17 +117,20 @@ impl MemoryStore {
         Self { shared: Arc::clone(&self.shared), observers }
     }
 
-    /// A store of its own with the tables as they are now: what is appended to one of them is not in the other. Planned
-    /// faults stay here, and the new handle has no observers.
-    ///
-    /// # Errors
-    /// [`StoreError::Closed`] after a panic of this store.
+    /// The same installation once more, as it is now: what is appended to one is not in the other.
     pub fn fork(&self) -> Result<Self, StoreError> {
-        let (instance, journal) = (self.shared.instance, self.shared.journal);
-        let state = Mutex::new(self.snapshot()?);
-        let (faults, telling) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { instance, journal, state, faults, telling });
-        Ok(Self { shared, observers: Vec::new() })
+        let state = self.snapshot()?;
+        let Shared { instance, journal, .. } = *self.shared;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                instance,
+                journal,
+                state: Mutex::new(state),
+                faults: Mutex::default(),
+                telling: Mutex::default(),
+            }),
+            observers: Vec::new(),
+        })
     }
 
     /// Plans a fault for each of the next appends, of whatever handle; `None` lets one pass.
@@ -163,13 +166,14 @@ impl MemoryStore {
     fn append_now(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
         // Nothing here survives the process: the answer is what a file's would be for this append alone.
         let durability = append.durability;
+        let prepared = Prepared::of(append)?;
         let mut state = self.lock()?;
         let chain = Chain {
             instance: self.shared.instance,
             journal: self.shared.journal,
             tip: state.journal_tip()?,
         };
-        let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), append)?;
+        let admitted = admit::admit(&mut View::of(&state), &chain, scope.tenant(), prepared)?;
         let fault = self.next_fault();
         match fault {
             Some(Fault::BeforeCommit) => return Err(StoreError::Medium { code: 0 }),

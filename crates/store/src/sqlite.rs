@@ -1,8 +1,9 @@
 //! The SQLite store: its file, its schema, its connections.
 //!
-//! One writer at a time commits all appends that wait together, each in a savepoint of its own unless it is alone: an
-//! ordinary thread, or, where the host allows it, a caller that finds nobody else ([`Committing`]). Reads run on
-//! connections and threads of their own, each in one transaction.
+//! One writer at a time commits all appends that wait together: an ordinary thread, or, where the host allows it, a
+//! caller that finds nobody else ([`Committing`]). Each append is judged before it writes anything; one that fails while
+//! it writes has the others written again without it. Reads run on connections and threads of their own, each in one
+//! transaction.
 //!
 //! Other processes may write to the same file. Each write transaction first reads SQLite's count of commits by others
 //! (`data_version`). When it has changed, the head of the journal and the oldest writer that is admitted are read
@@ -24,6 +25,7 @@ mod same_file;
 mod schema;
 mod sql;
 mod store;
+mod task;
 mod write;
 mod writer;
 mod writing;

@@ -1,6 +1,8 @@
-//! A store that ends its process at a chosen moment: before or after one append or one renewal of a lease.
+//! A store that ends its process at a chosen moment: before or after one append or one renewal of a lease, or inside it
+//! after one of its writes.
 //!
-//! How a process is ended is the caller's business, so this stays free of system calls: a test of crashes hands
+//! The store behind says what it writes through [`wrote`], for instance from the watch of an SQLite store. How a process
+//! is ended is the caller's business, so this stays free of system calls: a test of crashes hands
 //! in a function that sends itself `SIGKILL`, a test of this module one that only takes a note.
 //!
 //! ```
@@ -14,7 +16,10 @@
 //! assert_eq!(store.appends(), 0);
 //! ```
 
+use std::cell::RefCell;
 use std::fmt;
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -49,6 +54,8 @@ pub enum Act {
 pub enum Phase {
     /// The store behind has not heard of it.
     Before,
+    /// The store behind has just done the n-th of its writes, counted from 1; see [`wrote`].
+    Inside(u32),
     /// The store behind is done, and its caller has not heard of it.
     After,
 }
@@ -65,17 +72,18 @@ pub struct Moment {
 }
 
 impl fmt::Display for Moment {
-    /// One word, such as `append:3:before`.
+    /// One word, such as `append:3:before` or `append:3:inside:2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let act = match self.act {
             Act::Append => "append",
             Act::Renewal => "renewal",
         };
-        let phase = match self.phase {
-            Phase::Before => "before",
-            Phase::After => "after",
-        };
-        write!(f, "{act}:{}:{phase}", self.number)
+        write!(f, "{act}:{}:", self.number)?;
+        match self.phase {
+            Phase::Before => f.write_str("before"),
+            Phase::Inside(write) => write!(f, "inside:{write}"),
+            Phase::After => f.write_str("after"),
+        }
     }
 }
 
@@ -90,9 +98,10 @@ impl Moment {
             "renewal" => Act::Renewal,
             _ => return None,
         };
-        let phase = match phase {
-            "before" => Phase::Before,
-            "after" => Phase::After,
+        let phase = match phase.split_once(':') {
+            None if phase == "before" => Phase::Before,
+            None if phase == "after" => Phase::After,
+            Some(("inside", write)) => Phase::Inside(write.parse().ok()?),
             _ => return None,
         };
         Some(Self { act, number: number.parse().ok()?, phase })
@@ -108,7 +117,9 @@ pub struct Sight {
     pub events: Vec<&'static str>,
     /// How the append is to be made durable; `None` for a renewal.
     pub durability: Option<Durability>,
-    /// Whether the store behind said yes; `None` before it was asked.
+    /// What the store behind has just written; only inside.
+    pub wrote: Option<String>,
+    /// Whether the store behind said yes; `None` before it was asked, and inside.
     pub stored: Option<bool>,
 }
 
@@ -118,61 +129,109 @@ type Kill = Box<dyn Fn() + Send + Sync>;
 /// Wraps a store; at the moment that it is aimed at it ends the process.
 ///
 /// Should the kill return, the store is dead: the call at hand and all later ones are [`StoreError::Closed`], as if
-/// nobody were left to hear an answer.
+/// nobody were left to hear an answer; of a [`CrashStore::silent`] one they never come back.
 pub struct CrashStore {
     inner: Arc<dyn Store>,
+    watch: Arc<Watch>,
+}
+
+/// Counts, witnesses and kills.
+struct Watch {
     aim: Option<Moment>,
     kill: Kill,
     witness: Option<Witness>,
+    silent: bool,
     appends: AtomicU64,
     renewals: AtomicU64,
     dead: AtomicBool,
 }
 
+/// The store is dead.
+struct Dead;
+
+/// A call that a store works on, on this thread.
+struct AtWork {
+    watch: Arc<Watch>,
+    call: Call,
+    number: u64,
+    writes: u32,
+}
+
+thread_local! {
+    static AT_WORK: RefCell<Option<AtWork>> = const { RefCell::new(None) };
+}
+
+/// Says that a store has just written `what`, inside an append or a renewal that it makes on this thread.
+///
+/// Each such write is a moment ([`Phase::Inside`]). False when this thread works on no call of a [`CrashStore`]: then it
+/// is none. A witness must not call this.
+pub fn wrote(what: &str) -> bool {
+    AT_WORK.with_borrow_mut(|at_work| {
+        let Some(at) = at_work else { return false };
+        at.writes = at.writes.saturating_add(1);
+        // A kill that returns lets the work go on; its caller hears nothing of it.
+        let _dead = at.watch.reach(&at.call, at.number, Phase::Inside(at.writes), Some(what), None);
+        true
+    })
+}
+
 impl fmt::Debug for CrashStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CrashStore").field("aim", &self.aim).finish_non_exhaustive()
+        f.debug_struct("CrashStore").field("aim", &self.watch.aim).finish_non_exhaustive()
     }
 }
 
 impl CrashStore {
     /// Wraps `inner`. Without an aim nothing ends; `kill` is what ends the process.
     pub fn new(inner: Arc<dyn Store>, kill: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            inner,
+        let watch = Watch {
             aim: None,
             kill: Box::new(kill),
             witness: None,
+            silent: false,
             appends: AtomicU64::new(0),
             renewals: AtomicU64::new(0),
             dead: AtomicBool::new(false),
-        }
+        };
+        Self { inner, watch: Arc::new(watch) }
     }
 
     /// Ends the process at `moment`.
     #[must_use]
-    pub fn aimed(mut self, moment: Moment) -> Self {
-        self.aim = Some(moment);
-        self
+    pub fn aimed(self, moment: Moment) -> Self {
+        self.with(|watch| watch.aim = Some(moment))
+    }
+
+    /// Once dead, calls never come back, as in a process that is gone. For stores that outlive their holder.
+    #[must_use]
+    pub fn silent(self) -> Self {
+        self.with(|watch| watch.silent = true)
     }
 
     /// Tells `witness` of every moment, the last one included.
     #[must_use]
-    pub fn witnessed(mut self, witness: impl Fn(&Sight) + Send + Sync + 'static) -> Self {
-        self.witness = Some(Box::new(witness));
+    pub fn witnessed(self, witness: impl Fn(&Sight) + Send + Sync + 'static) -> Self {
+        self.with(|watch| watch.witness = Some(Box::new(witness)))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Watch)) -> Self {
+        // Nobody else has it before the store is in use.
+        if let Some(watch) = Arc::get_mut(&mut self.watch) {
+            change(watch);
+        }
         self
     }
 
     /// How many appends were asked for so far.
     #[must_use]
     pub fn appends(&self) -> u64 {
-        self.appends.load(Ordering::Acquire)
+        self.watch.appends.load(Ordering::Acquire)
     }
 
     /// How many renewals were asked for so far.
     #[must_use]
     pub fn renewals(&self) -> u64 {
-        self.renewals.load(Ordering::Acquire)
+        self.watch.renewals.load(Ordering::Acquire)
     }
 
     /// Does `work` between the two moments of one act.
@@ -181,39 +240,21 @@ impl CrashStore {
         call: Call,
         work: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        self.alive()?;
-        let counter = match call.act {
-            Act::Append => &self.appends,
-            Act::Renewal => &self.renewals,
-        };
-        let number = counter.fetch_add(1, Ordering::AcqRel).saturating_add(1);
-        self.reach(&call, number, Phase::Before, None)?;
-        let answer = work.await;
-        self.reach(&call, number, Phase::After, Some(answer.is_ok()))?;
-        answer
-    }
-
-    fn reach(
-        &self,
-        call: &Call,
-        number: u64,
-        phase: Phase,
-        stored: Option<bool>,
-    ) -> Result<(), StoreError> {
-        let moment = Moment { act: call.act, number, phase };
-        if let Some(witness) = &self.witness {
-            let events = call.events.clone();
-            witness(&Sight { moment, events, durability: call.durability, stored });
+        let Ok(number) = self.watch.begin(&call) else { return self.gone().await };
+        let watch = Arc::clone(&self.watch);
+        let mut at_work = Some(AtWork { watch, call: call.clone(), number, writes: 0 });
+        let mut work = pin!(work);
+        let answer = poll_fn(|waker| {
+            AT_WORK.set(at_work.take());
+            let polled = work.as_mut().poll(waker);
+            at_work = AT_WORK.take();
+            polled
+        })
+        .await;
+        match self.watch.reach(&call, number, Phase::After, None, Some(answer.is_ok())) {
+            Ok(()) => answer,
+            Err(Dead) => self.gone().await,
         }
-        if self.aim == Some(moment) {
-            self.dead.store(true, Ordering::Release);
-            (self.kill)();
-        }
-        self.alive()
-    }
-
-    fn alive(&self) -> Result<(), StoreError> {
-        if self.dead.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     fn read<'a, T: Send + 'a>(
@@ -221,15 +262,65 @@ impl CrashStore {
         read: BoxFuture<'a, Result<T, StoreError>>,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         Box::pin(async move {
-            self.alive()?;
+            if self.watch.alive().is_err() {
+                return self.gone().await;
+            }
             let answer = read.await;
-            self.alive()?;
-            answer
+            match self.watch.alive() {
+                Ok(()) => answer,
+                Err(Dead) => self.gone().await,
+            }
         })
+    }
+
+    /// What a caller of a dead store hears.
+    async fn gone<T>(&self) -> Result<T, StoreError> {
+        if self.watch.silent { pending().await } else { Err(StoreError::Closed) }
+    }
+}
+
+impl Watch {
+    /// Counts a call and reaches the moment before it.
+    fn begin(&self, call: &Call) -> Result<u64, Dead> {
+        self.alive()?;
+        let counter = match call.act {
+            Act::Append => &self.appends,
+            Act::Renewal => &self.renewals,
+        };
+        let number = counter.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+        self.reach(call, number, Phase::Before, None, None)?;
+        Ok(number)
+    }
+
+    fn reach(
+        &self,
+        call: &Call,
+        number: u64,
+        phase: Phase,
+        wrote: Option<&str>,
+        stored: Option<bool>,
+    ) -> Result<(), Dead> {
+        let moment = Moment { act: call.act, number, phase };
+        let ends = self.aim == Some(moment);
+        // Before anybody hears of it: no other call may begin once one knows.
+        self.dead.fetch_or(ends, Ordering::AcqRel);
+        if let Some(witness) = &self.witness {
+            let (events, wrote) = (call.events.clone(), wrote.map(str::to_owned));
+            witness(&Sight { moment, events, durability: call.durability, wrote, stored });
+        }
+        if ends {
+            (self.kill)();
+        }
+        self.alive()
+    }
+
+    fn alive(&self) -> Result<(), Dead> {
+        if self.dead.load(Ordering::Acquire) { Err(Dead) } else { Ok(()) }
     }
 }
 
 /// What is between two moments.
+#[derive(Clone)]
 struct Call {
     act: Act,
     events: Vec<&'static str>,
@@ -475,6 +566,53 @@ mod tests {
         assert_eq!(*scene.seen.lock().unwrap(), expected);
     }
 
+    /// A store that says of each append that it wrote two things.
+    fn writing(seen: &Arc<Mutex<Vec<String>>>, aim: &str) -> (CrashStore, Arc<AtomicU64>) {
+        let kills = Arc::new(AtomicU64::new(0));
+        let (count, told) = (Arc::clone(&kills), Arc::clone(seen));
+        let kill = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let store = CrashStore::new(Arc::new(RecordingStore::new()), kill)
+            .aimed(Moment::from_text(aim).unwrap())
+            .witnessed(move |sight| {
+                let wrote = sight.wrote.clone().unwrap_or_default();
+                told.lock().unwrap().push(format!("{} {wrote}", sight.moment));
+            });
+        (store, kills)
+    }
+
+    #[test]
+    fn each_write_inside_is_a_moment_and_belongs_to_the_call_of_its_thread() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (store, kills) = writing(&seen, "append:1:inside:2");
+        let call = || Call { act: Act::Append, events: vec!["run.created"], durability: None };
+        assert!(!wrote("before any call"));
+        let answer = block_on(store.between(call(), async {
+            assert!(wrote("events") && wrote("runs"));
+            Ok(())
+        }));
+        assert!(!wrote("after it"));
+        // The kill of this test returns: the store is dead from then on.
+        assert_eq!(answer, Err(StoreError::Closed));
+        assert_eq!(kills.load(Ordering::Relaxed), 1);
+        let seen = seen.lock().unwrap().clone();
+        let expected = ["append:1:before ", "append:1:inside:1 events", "append:1:inside:2 runs"];
+        assert_eq!(seen[..3], expected);
+    }
+
+    #[test]
+    fn a_silent_store_never_comes_back_once_it_is_dead() {
+        let (store, kills) = writing(&Arc::default(), "renewal:1:before");
+        let store = store.silent();
+        let mut waker = std::task::Context::from_waker(std::task::Waker::noop());
+        let (scope, at) = (Scope::of_file_owner(), Timestamp::from_micros(0));
+        let mut renewal = store.renew(&scope, RunId::from_bytes([1; 16]), Epoch(1), at, at);
+        assert!(renewal.as_mut().poll(&mut waker).is_pending());
+        assert!(store.spec(Digest::ZERO).as_mut().poll(&mut waker).is_pending());
+        assert_eq!(kills.load(Ordering::Relaxed), 1);
+    }
+
     #[test]
     fn a_future_that_is_never_polled_reaches_no_moment() {
         let scene = scene(Some("renewal:1:before"));
@@ -485,8 +623,10 @@ mod tests {
 
     #[test]
     fn what_is_no_moment_is_refused() {
-        for text in ["", "append", "append:1", "append:x:before", "read:1:after", "append:1:during"]
-        {
+        let during =
+            ["append:1:during", "append:1:inside", "append:1:inside:x", "append:1:after:2"];
+        let others = ["", "append", "append:1", "append:x:before", "read:1:after"];
+        for text in during.into_iter().chain(others) {
             assert_eq!(Moment::from_text(text), None, "{text}");
         }
     }

@@ -13,13 +13,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod counter;
 pub mod crash;
 pub mod forge;
 pub mod permit;
 pub mod ports;
+pub mod preload;
 pub mod recording_store;
 pub mod scenario;
 pub mod skip;
+pub mod stage;
 pub mod store_contract;
 pub mod tool_contract;
 pub mod tree;

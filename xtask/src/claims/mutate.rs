@@ -28,18 +28,19 @@ pub(super) fn misplaced<'a>(
     root: &Path,
     claims: impl IntoIterator<Item = &'a Claim>,
 ) -> Vec<String> {
+    claims.into_iter().flat_map(|claim| misplaced_edits(root, &claim.id, claim.edits())).collect()
+}
+
+/// The same for the edits of anything that has an id.
+pub(crate) fn misplaced_edits(root: &Path, id: &str, edits: &[Edit]) -> Vec<String> {
     let mut findings = Vec::new();
-    for claim in claims {
-        for edit in claim.edits() {
-            let text = fs::read_to_string(root.join(&edit.file)).unwrap_or_default();
-            let times = text.matches(&edit.find).count();
-            if edit.find.is_empty() || times != 1 {
-                let file = &edit.file;
-                findings.push(format!(
-                    "the mutation of `{}` stands {times} times in {file}, not once",
-                    claim.id
-                ));
-            }
+    for edit in edits {
+        let text = fs::read_to_string(root.join(&edit.file)).unwrap_or_default();
+        let times = text.matches(&edit.find).count();
+        if edit.find.is_empty() || times != 1 {
+            let file = &edit.file;
+            findings
+                .push(format!("the mutation of `{id}` stands {times} times in {file}, not once"));
         }
     }
     findings
@@ -211,7 +212,7 @@ fn sweep(folder: &Path, kept: &BTreeSet<PathBuf>) -> Result<()> {
 /// Files as they were before the edits.
 pub(crate) type Originals = Vec<(PathBuf, String)>;
 
-/// Makes the edits; gives the files as they were.
+/// Applies edits, and keeps the files as they were.
 pub(crate) fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     let mut originals: Originals = Vec::new();
     for edit in edits {
@@ -234,7 +235,7 @@ pub(crate) fn apply(root: &Path, edits: &[Edit]) -> Result<Originals> {
     Ok(originals)
 }
 
-/// Puts edited files back.
+/// Puts the files back.
 pub(crate) fn restore(originals: &Originals) -> Result<()> {
     for (path, text) in originals {
         fs::write(path, text)?;

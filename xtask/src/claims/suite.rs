@@ -158,16 +158,21 @@ fn cargo_test(
     command.current_dir(&place.root).arg("test").args(arguments);
     command.args(["--no-run", "--locked", "--profile", "ci"]);
     command.args(["--message-format", "json-render-diagnostics"]);
-    if let Some(target) = &place.target {
-        // One small change after the other: here what the profile switches off pays.
-        command.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
-    }
+    into_target(&mut command, place);
     let output = command.stdin(Stdio::null()).output().context("cargo cannot start")?;
     if !output.status.success() {
         return Ok(Err(diagnosis(&String::from_utf8_lossy(&output.stderr))));
     }
     let messages = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(Ok(Suite { binaries: binaries(&messages, members, &place.root) }))
+}
+
+/// Has cargo build into the place's own target folder.
+pub(crate) fn into_target(command: &mut Command, place: &Place) {
+    if let Some(target) = &place.target {
+        // One small change after the other: here what the profile switches off pays.
+        command.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "1");
+    }
 }
 
 /// The last lines of cargo's text for people, which end with the reason.

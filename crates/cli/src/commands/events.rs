@@ -57,8 +57,9 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         left = left.saturating_sub(read);
         let last = page.last().and_then(|event| u64::try_from(event.journal_seq).ok());
         match last {
-            // A journal that does not go forward is for `verify` to explain.
-            Some(last) if last > after && read == u64::from(limit) => after = last,
+            // A page of large events is shorter than its limit: only an empty one is the end. A journal that does not go
+            // forward is for `verify` to explain.
+            Some(last) if last > after => after = last,
             _ => break,
         }
     }

@@ -1,15 +1,20 @@
 //! `portcullis explain`: why each step was decided as it was, from what is recorded.
 
+mod decision;
 mod told;
 
 use std::io;
 
 use portcullis_audit::keys::Keyring;
 use portcullis_canon::{Limits, Value, parse};
-use portcullis_domain::event::Body;
+use portcullis_domain::approval::Answer;
+use portcullis_domain::event::{Body, Event};
+use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::observation::{Observation, ObservationKind};
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, ReviewerKeys, StoredEvent};
+use portcullis_domain::ports::{EventFilter, MAX_PAGE, ReviewerKeys};
+use portcullis_domain::question::Question;
+use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
@@ -20,7 +25,10 @@ use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg, Words, words};
 use crate::output::{Out, screen};
 use crate::reading::Reading;
-use crate::wire::{FactJson, StepFactsJson};
+use crate::waits::Waits;
+use crate::wire::{FactJson, SaidJson, StepFactsJson, WaitsJson};
+
+use decision::Decision;
 
 /// The largest refusal or error that is read to be explained.
 const MAX_DETAIL_BYTES: u64 = 1 << 20;
@@ -53,7 +61,7 @@ fn step_arg(text: &str) -> Result<StepArg, String> {
 /// One recorded fact about a step.
 struct Fact {
     at: Timestamp,
-    seq: i64,
+    seq: u64,
     body: Body,
     /// What an observation says of a refusal or an error.
     detail: Option<Value>,
@@ -66,6 +74,30 @@ struct StepFacts {
     id: StepId,
     index: Option<u64>,
     facts: Vec<Fact>,
+    /// What they come to; nothing where the record does not hold.
+    folded: Option<Folded>,
+    /// What the step waits for now.
+    waits: Option<Waits>,
+}
+
+/// A step as its run's fold has it.
+struct Folded {
+    step: Step,
+    /// Its latest question.
+    question: Option<Question>,
+    /// The answers to it.
+    said: Vec<(String, Answer)>,
+}
+
+impl Folded {
+    fn of(state: &RunState, id: StepId) -> Option<Self> {
+        let step = state.batch.iter().find(|step| step.id == id)?.clone();
+        let question = state.question.clone().filter(|question| question.step == id);
+        let mine = question.as_ref().map(|question| question.id);
+        let answers = state.approvals.iter().filter(|answer| Some(answer.question) == mine);
+        let said = answers.map(|answer| (answer.person.clone(), answer.statement.answer)).collect();
+        Some(Self { step, question, said })
+    }
 }
 
 /// Runs the command.
@@ -82,6 +114,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         json: globals.json,
         only: args.step,
         current: None,
+        state: None,
         told: 0,
         unreadable: 0,
     };
@@ -94,6 +127,8 @@ struct Telling {
     json: bool,
     only: Option<StepArg>,
     current: Option<StepFacts>,
+    /// The fold of the run as far as its record holds.
+    state: Option<RunState>,
     told: u64,
     unreadable: u64,
 }
@@ -109,22 +144,49 @@ impl Telling {
         loop {
             let filter = EventFilter { stream: Some(run.into()), after, limit: MAX_PAGE };
             let page = reading.db().events(&reading.scope, filter).await?;
-            for event in &page {
-                match fact(reading, event, keys).await? {
-                    Read::OfStep(step, fact) => self.take(step, *fact)?,
-                    Read::OfRun => {}
-                    Read::Unreadable => self.unreadable = self.unreadable.saturating_add(1),
+            for stored in &page {
+                match stored.event(reading.db().instance()) {
+                    Ok(event) => {
+                        self.fold(&event);
+                        if let Some(step) = event.link.step {
+                            self.take(step, fact(reading, event, keys).await?)?;
+                        }
+                    }
+                    Err(_) => {
+                        self.unreadable = self.unreadable.saturating_add(1);
+                        self.state = None;
+                    }
                 }
+                self.refresh();
             }
-            let last = page.last().and_then(|event| u64::try_from(event.journal_seq).ok());
-            match last {
-                Some(last)
-                    if last > after && page.len() == usize::try_from(MAX_PAGE).unwrap_or(0) =>
-                {
-                    after = last;
-                }
-                _ => return self.tell(),
+            // A page of large events is shorter than its limit: only an empty one is the end.
+            match page.last().and_then(|event| u64::try_from(event.journal_seq).ok()) {
+                Some(last) if last > after => after = last,
+                _ => break,
             }
+        }
+        if let (Some(state), Some(current)) = (&self.state, &mut self.current)
+            && current.folded.as_ref().is_some_and(|folded| !folded.step.status.is_final())
+        {
+            current.waits = Waits::of(reading, &state.run, state.question.as_ref()).await?;
+        }
+        self.tell()
+    }
+
+    /// Folds one more event. A record that does not hold comes to nothing from there on.
+    fn fold(&mut self, event: &Event) {
+        self.state = match self.state.take() {
+            None if event.link.stream_seq == 1 => RunState::begin(event).ok(),
+            None => None,
+            Some(mut state) => state.apply(event).ok().map(|_| state),
+        };
+    }
+
+    /// What the facts so far come to; the end of a run changes its step too.
+    fn refresh(&mut self) {
+        if let Some(current) = &mut self.current {
+            let state = self.state.as_ref();
+            current.folded = state.and_then(|state| Folded::of(state, current.id));
         }
     }
 
@@ -132,7 +194,8 @@ impl Telling {
     fn take(&mut self, step: StepId, fact: Fact) -> Result<(), Failure> {
         if self.current.as_ref().is_none_or(|current| current.id != step) {
             self.tell()?;
-            self.current = Some(StepFacts { id: step, index: None, facts: Vec::new() });
+            let (facts, folded, waits) = (Vec::new(), None, None);
+            self.current = Some(StepFacts { id: step, index: None, facts, folded, waits });
         }
         if let Some(current) = &mut self.current {
             if let Body::StepOpened(opened) = &fact.body {
@@ -185,25 +248,8 @@ impl Telling {
     }
 }
 
-enum Read {
-    OfStep(StepId, Box<Fact>),
-    OfRun,
-    Unreadable,
-}
-
-async fn fact(
-    reading: &Reading,
-    event: &StoredEvent,
-    keys: Option<&Keyring>,
-) -> Result<Read, Failure> {
-    let version = u32::try_from(event.version).unwrap_or(u32::MAX);
-    let Ok(body) = Body::read(&event.kind, version, &event.payload) else {
-        return Ok(Read::Unreadable);
-    };
-    let Some(step) = &event.step else { return Ok(Read::OfRun) };
-    let Ok(step) = step.as_slice().try_into().map(StepId::from_bytes) else {
-        return Ok(Read::Unreadable);
-    };
+async fn fact(reading: &Reading, event: Event, keys: Option<&Keyring>) -> Result<Fact, Failure> {
+    let Event { link, body, .. } = event;
     let observation = match &body {
         Body::StepFinished(finished) => finished.observation.as_ref(),
         Body::OutcomeLate(late) => Some(&late.observation),
@@ -230,8 +276,7 @@ async fn fact(
         }),
         _ => None,
     };
-    let at = Timestamp::from_micros(event.at);
-    Ok(Read::OfStep(step, Box::new(Fact { at, seq: event.journal_seq, body, detail, signature })))
+    Ok(Fact { at: link.at, seq: link.journal_seq, body, detail, signature })
 }
 
 /// What an observation says of a refusal or an error; results are for `show`.
@@ -251,7 +296,17 @@ fn wire(step: &StepFacts) -> StepFactsJson {
     let facts = step.facts.iter().map(|fact| {
         FactJson::of(fact.seq, fact.at, &fact.body, fact.detail.as_ref(), fact.signature)
     });
-    StepFactsJson { step: step.id, index: step.index, facts: facts.collect() }
+    let found = step.folded.as_ref().map(Decision::of);
+    let said = step.folded.iter().flat_map(|folded| &folded.said);
+    StepFactsJson {
+        step: step.id,
+        index: step.index,
+        decision: found.as_ref().map(Decision::as_str),
+        because: found.as_ref().and_then(Decision::because),
+        people: said.map(|(person, answer)| SaidJson::of(person, answer.as_str())).collect(),
+        waits_for: step.waits.as_ref().map(WaitsJson::of),
+        facts: facts.collect(),
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
 //! `portcullis runs`: the runs, newest first.
 
-use portcullis_domain::ports::DamagedRow;
+use portcullis_domain::ports::{DamagedRow, Page, Rows};
 use portcullis_domain::run::{Run, RunStatus};
 
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::lookup::{Words, words};
+use crate::failure::{Code, Failure};
+use crate::lookup::{self, Words, words};
 use crate::output::table::Columns;
 use crate::output::{Out, text};
 use crate::reading::{PageArgs, Reading};
+use crate::waits::Waits;
 use crate::wire::{RowJson, RunJson, RunsJson};
 
 /// The most bytes of a goal in the table.
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Only runs that stand here: running, waiting, completed, failed or cancelled
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<RunStatus>,
+    /// Only runs that have not ended, with what each waits for: the running ones, then the waiting ones
+    #[arg(long, conflicts_with = "status")]
+    stuck: bool,
     #[command(flatten)]
     page: PageArgs,
 }
@@ -39,16 +43,22 @@ struct Line {
     run: Run,
     standing: &'static str,
     goal: Words,
+    /// With `--stuck`.
+    waits: Option<Waits>,
 }
 
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
-    let rows = reading.db().runs(&reading.scope, args.status, args.page.page()).await?;
+    let rows = if args.stuck {
+        unended(&reading, args.page).await?
+    } else {
+        reading.db().runs(&reading.scope, args.status, args.page.page()).await?
+    };
     let mut lines = Vec::with_capacity(rows.rows.len());
     for row in rows.rows {
         lines.push(match row {
-            Ok(run) => Ok(line(&reading, run).await?),
+            Ok(run) => Ok(line(&reading, run, args.stuck).await?),
             Err(damaged) => Err(damaged),
         });
     }
@@ -62,10 +72,38 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     Ok(Exit::Done)
 }
 
-async fn line(reading: &Reading, run: Run) -> Result<Line, Failure> {
+/// A page of two lists, one after the other.
+async fn unended(reading: &Reading, page: PageArgs) -> Result<Rows<Run>, Failure> {
+    let list = |status, page| reading.db().runs(&reading.scope, Some(status), page);
+    let mut rows = list(RunStatus::Running, page.page()).await?;
+    let shown = u32::try_from(rows.rows.len()).unwrap_or(page.limit);
+    let left = page.limit.saturating_sub(shown);
+    // Where nothing is left the list is asked for its length alone.
+    let offset = page.offset.saturating_sub(rows.total);
+    let waiting = list(RunStatus::Waiting, Page { offset, limit: left.max(1) }).await?;
+    let kept = usize::try_from(left).unwrap_or(0);
+    rows.rows.extend(waiting.rows.into_iter().take(kept));
+    rows.total = rows.total.saturating_add(waiting.total);
+    Ok(rows)
+}
+
+async fn line(reading: &Reading, run: Run, stuck: bool) -> Result<Line, Failure> {
     let standing = reading.standing(&run).await?;
     let goal = words(reading.db(), &reading.scope, run.goal, MAX_GOAL_BYTES).await?;
-    Ok(Line { run, standing, goal })
+    let waits = if stuck { waits(reading, &run).await? } else { None };
+    Ok(Line { run, standing, goal, waits })
+}
+
+/// A question that cannot be read hides no run.
+async fn waits(reading: &Reading, run: &Run) -> Result<Option<Waits>, Failure> {
+    let Some(id) = run.question else { return Waits::of(reading, run, None).await };
+    match lookup::question_row(reading.db(), id) {
+        Ok(question) => Waits::of(reading, run, Some(&question)).await,
+        Err(failure) if matches!(failure.code(), Code::Damaged | Code::Unknown) => {
+            Ok(Some(Waits::Damaged(id)))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 fn json(
@@ -77,7 +115,10 @@ fn json(
     let runs = lines
         .iter()
         .map(|line| match line {
-            Ok(line) => RowJson::Whole(RunJson::of(&line.run, line.standing, &line.goal)),
+            Ok(line) => {
+                let run = RunJson::of(&line.run, line.standing, &line.goal);
+                RowJson::Whole(run.waiting_for(line.waits.as_ref()))
+            }
             Err(damaged) => RowJson::damaged(damaged),
         })
         .collect();
@@ -93,23 +134,42 @@ fn table(
     total: u64,
 ) -> std::io::Result<()> {
     if lines.is_empty() {
-        let none = if total == 0 { "no runs" } else { "no runs from there on" };
+        let none = match (total, args.stuck) {
+            (0, false) => "no runs",
+            (0, true) => "no run that has not ended",
+            _ => "no runs from there on",
+        };
         return out.line(none);
     }
-    let mut table = Columns::new(&["RUN", "STATUS", "REASON", "STEPS", "CREATED", "WAITS", "GOAL"]);
-    for line in lines {
-        table.row(cells(line));
-    }
+    let table = if args.stuck { stuck(lines) } else { listed(lines) };
     for row in table.lines() {
         out.line(&row)?;
     }
     args.page.more(lines.len(), total).map_or(Ok(()), |more| out.line(&more))
 }
 
+fn listed(lines: &[Result<Line, DamagedRow>]) -> Columns {
+    let mut table = Columns::new(&["RUN", "STATUS", "REASON", "STEPS", "CREATED", "WAITS", "GOAL"]);
+    lines.iter().for_each(|line| table.row(cells(line)));
+    table
+}
+
+/// What each waits for stands last, since it is what gives way on a narrow terminal and is read to its end.
+fn stuck(lines: &[Result<Line, DamagedRow>]) -> Columns {
+    let mut table = Columns::new(&["RUN", "STATUS", "STEPS", "GOAL", "WAITS FOR"]);
+    for line in lines {
+        let waits = line.as_ref().ok().and_then(|line| line.waits.as_ref());
+        let [run, status, reason, steps, _, _, goal] = cells(line);
+        let waits = waits.map_or(reason, Waits::words);
+        table.row([run, status, steps, goal, waits]);
+    }
+    table
+}
+
 fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
     let dash = || "-".to_owned();
     match line {
-        Ok(Line { run, standing, goal }) => [
+        Ok(Line { run, standing, goal, .. }) => [
             run.id.to_string(),
             (*standing).to_owned(),
             run.reason.map_or_else(dash, |reason| reason.as_str().to_owned()),

@@ -261,6 +261,8 @@ fn hostile_text_is_seen_and_does_nothing() {
             &["show", &id],
             &["events", &id],
             &["explain", &id],
+            &["recheck", &id],
+            &["diff", &id, &id],
             &["runs", "--json"],
             &["inbox", "--json"],
             &["show", &id, "--json"],

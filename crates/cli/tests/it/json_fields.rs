@@ -18,7 +18,7 @@ const SCRIPT: &str = r#"{"kind":"tool_call","tool":"files.list","arguments":{"pa
 {"kind":"complete","result":1}"#;
 
 /// What holds whatever an agent, a tool or an event puts there.
-const OPEN: [&str; 3] = ["card", "payload", "detail"];
+const OPEN: [&str; 5] = ["card", "payload", "detail", "one", "other"];
 
 fn section(heading: &str) -> &'static str {
     let at = DOC.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no {heading}"));
@@ -94,15 +94,39 @@ fn what_runs_questions_and_steps_write_is_what_the_document_lists() {
     let run = home.only_run();
     check("`inbox`", &json(&["inbox"]), &[]);
     let mut shown = json(&["show", &run]);
+    let mut explained = json(&["explain", &run]);
+    let stuck = json(&["runs", "--stuck"]);
     check("`approve`, `reject`, `answer`", &json(&["approve", &run, "--yes"]), &[]);
     rests.extend(json(&["resume", &run]));
     check("`run`, `resume`", &rests, &[]);
-    check("`runs`", &json(&["runs"]), &[]);
+    check("`runs`", &[&json(&["runs"])[..], &stuck].concat(), &["`explain RUN [STEP]`"]);
     shown.extend(json(&["show", &run]));
     check("`show RUN`", &shown, &["`runs`", "`inbox`"]);
     check("`events RUN`, `events --all`", &json(&["events", "--all"]), &[]);
-    check("`explain RUN [STEP]`", &json(&["explain", &run]), &[]);
+    explained.extend(json(&["explain", &run]));
+    check("`explain RUN [STEP]`", &explained, &[]);
     check("`verify`", &json(&["verify"]), &[]);
+    let mut again = json(&["recheck", "--all"]);
+    home.sql("UPDATE events SET version = 9 WHERE kind = 'step.judged'");
+    again.extend(json(&["recheck", &run]));
+    check("`recheck RUN`, `recheck --all`", &again, &["`show RUN`"]);
+}
+
+#[test]
+fn what_two_runs_beside_each_other_write_is_what_the_document_lists() {
+    let scene = Scene::new();
+    let (one, other) = (scene.asking("a", "a").to_string(), scene.asking("b", "b").to_string());
+    let diff = |args: &[&str]| {
+        let out = scene.run(&[&["diff"], args, &["--json"]].concat()).out(1);
+        let line = |line: &str| parse(line.as_bytes(), &Limits::ENVELOPE).unwrap();
+        out.lines().map(line).collect::<Vec<_>>()
+    };
+    let mut found = diff(&[&one, &other]);
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    db.execute("UPDATE contents SET bytes = x'00' WHERE length(bytes) = 1", ()).unwrap();
+    db.execute("UPDATE events SET version = 9 WHERE kind = 'question.asked'", ()).unwrap();
+    found.extend(diff(&[&one, &other]));
+    check("`diff ONE OTHER`", &found, &["`recheck RUN`, `recheck --all`"]);
 }
 
 #[test]

@@ -145,6 +145,8 @@ fn viewing_never_makes_a_database_and_says_so_in_one_sentence() {
         &["show", &run],
         &["events", "--all"],
         &["explain", &run],
+        &["diff", &run, &run],
+        &["recheck", "--all"],
         &["approve", &run, "--yes"],
         &["cancel", &run],
     ] {
@@ -219,4 +221,73 @@ fn erased_words_are_said_to_be_erased() {
     let out = scene.run(&["approve", &run.to_string(), "--yes"]).out(0);
     assert!(out.contains("goal            erased"), "{out}");
     assert!(scene.run(&["verify"]).out(0).contains("1 erased on record"));
+}
+
+#[test]
+fn runs_that_have_not_ended_say_what_they_wait_for() {
+    let scene = Scene::new();
+    assert_eq!(scene.run(&["runs", "--stuck"]).out(0), "no run that has not ended\n");
+    let ([done, waits, left], _held) = office(&scene);
+    let granted = scene.asking("send more", "c.txt");
+    scene.run(&["approve", &granted.to_string(), "--yes"]).out(0);
+    let table = scene.run(&["runs", "--stuck"]).out(0);
+    insta::assert_snapshot!("runs_stuck", numbered(&table));
+    assert!(!table.contains(&done.to_string()));
+    let json = scene.run(&["runs", "--stuck", "--json"]).json(0);
+    let whats: Vec<(&str, &str)> = (0..3)
+        .map(|at| {
+            let field = |name: &str| text_at(&json, &format!("/runs/{at}/{name}"));
+            (field("run"), field("waits_for/what"))
+        })
+        .collect();
+    let (left, granted, waits) = (left.to_string(), granted.to_string(), waits.to_string());
+    assert_eq!(whats, [(&*left, "resume"), (&*granted, "grant"), (&*waits, "people")]);
+    // Two lists, and one page after another.
+    for (offset, run) in [("0", &left), ("1", &granted), ("2", &waits)] {
+        let page = scene.run(&["runs", "--stuck", "--limit", "1", "--offset", offset]).out(0);
+        assert!(page.contains(run.as_str()), "{offset}: {page}");
+        assert_eq!(page.contains("of 3 shown"), offset != "2", "{page}");
+    }
+    assert_eq!(scene.run(&["runs", "--stuck", "--offset", "3"]).out(0), "no runs from there on\n");
+    assert_eq!(scene.run(&["runs", "--stuck", "--status", "waiting"]).code, 2);
+    // A question that cannot be read hides no run.
+    let db = rusqlite::Connection::open(scene.db()).unwrap();
+    db.execute("UPDATE questions SET reviewers = 'nobody'", ()).unwrap();
+    let table = scene.run(&["runs", "--stuck"]).out(0);
+    assert_eq!(
+        table.matches("which cannot be read; run `portcullis verify`").count(),
+        2,
+        "{table}"
+    );
+}
+
+#[test]
+fn a_run_of_large_events_is_told_to_its_end() {
+    let scene = Scene::new();
+    let task = portcullis_engine::Task {
+        goal: "much".to_owned(),
+        // Stands in each verdict, so that some forty of them are more than one page holds.
+        owner: "x".repeat(500_000),
+        thread: None,
+        parent: None,
+        limits: portcullis_domain::limits::Limits::default(),
+        agent: "scripted:test".to_owned(),
+        unconfined_agent: false,
+    };
+    let mut run = block_on(scene.gate.begin(&scene.scope, task)).unwrap();
+    for n in 0..40 {
+        let path = Value::from(n.to_string());
+        assert_eq!(scene.propose(&mut run, "look", [("path", path)], None), Progress::Observed);
+    }
+    let id = run.run().to_string();
+    block_on(run.close()).unwrap();
+    assert!(scene.run(&["explain", &id, "39"]).out(0).contains("allowed"));
+    let events = scene.run(&["events", &id, "--limit", "0"]).out(0);
+    let own = scene.run(&["runs", "--json"]).json(0);
+    let recorded = own.pointer("/runs/0/events").and_then(Value::as_u64).unwrap();
+    assert_eq!(u64::try_from(events.lines().count()).unwrap(), recorded);
+    let some = scene.run(&["events", &id, "--limit", "150"]).out(0);
+    assert_eq!(some.lines().count(), 150);
+    assert!(scene.run(&["recheck", &id]).out(0).contains("40 same, 0 different"));
+    assert!(scene.run(&["diff", &id, &id]).out(0).contains("41 alike"));
 }

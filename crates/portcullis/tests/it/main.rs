@@ -11,5 +11,4 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod crash;
 mod shown;

@@ -13,6 +13,7 @@ use portcullis_domain::thread::Thread;
 
 use super::condition::Subject;
 use super::contents::{Named, contents, specs};
+use super::prepare::Payload;
 use super::{Admitted, Base, Chain, Changed, TermChange, link};
 
 pub(super) struct Draft<'a> {
@@ -82,9 +83,9 @@ impl<'a> Draft<'a> {
     }
 
     /// Chains and folds one event.
-    pub(super) fn push(&mut self, new: NewEvent) -> Result<(), StoreError> {
+    pub(super) fn push(&mut self, new: NewEvent, payload: Payload) -> Result<(), StoreError> {
         let tip = self.stream_tip(&new)?;
-        let (event, payload) = link(&self.chain, self.tenant, tip, new)?;
+        let event = link(&self.chain, self.tenant, tip, new, payload.digest)?;
         match event.link.stream.kind {
             StreamKind::Run => self.fold_run(&event)?,
             StreamKind::Thread => self.fold_thread(&event)?,
@@ -96,7 +97,7 @@ impl<'a> Draft<'a> {
         self.named.read(&event);
         self.chain.tip = Tip { seq: event.link.journal_seq, hash: event.hash };
         self.out.events.push(event);
-        self.out.payloads.push(payload);
+        self.out.payloads.push(payload.bytes);
         Ok(())
     }
 

@@ -289,6 +289,22 @@ fn harden(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(PRAGMAS)
 }
 
+/// Moves the whole log into the database, and both onto the disk; false when another connection is in the way.
+///
+/// Behind a sync that failed, what the log holds may be on no disk: Linux takes it for clean, and later syncs of the log pass
+/// it by. Copied it is written anew, and the log begins again from its head.
+pub(super) fn start_log_anew(conn: &Connection) -> rusqlite::Result<bool> {
+    conn.query_row("PRAGMA main.wal_checkpoint(TRUNCATE)", [], |row| {
+        row.get(0).map(|busy: i64| busy == 0)
+    })
+}
+
+/// The same for as much as nobody else is using: a process before this one may have ended on a sync that failed. What stays
+/// belongs to others that are at work, and they have seen their own syncs.
+pub(super) fn settle_log(conn: &Connection) -> rusqlite::Result<()> {
+    conn.query_row("PRAGMA main.wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
 /// Switches to the write-ahead log. SQLite does not wait for every lock that this takes, so waiting is
 /// done here.
 #[allow(

@@ -20,16 +20,18 @@ use portcullis_domain::step::Step;
 use portcullis_domain::stream::Tip;
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::ddl::MIGRATIONS;
 use super::error::OpenError;
 use super::ledger::SqliteLedger;
-use super::open::{OpenMode, Opened, open};
+use super::open::{OpenMode, Opened, open, settle_log};
 use super::readers::{READERS, Readers};
 use super::same_file::SameFile;
+use super::task::Renewal;
 use super::write::{Memory, write_event, write_identity};
-use super::writer::{self, Renewal, Writer};
+use super::writer::{self, Writer};
 use super::writing::{Committing, Writing};
 use super::{fault, lookup, read};
 use crate::admit::{self, Chain};
@@ -107,7 +109,42 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`] says in one sentence what to do.
     pub fn open(path: &Path, mode: OpenMode, opening: Opening<'_>) -> Result<Self, OpenError> {
-        let Opened { conn, path, file, .. } = open(path, mode, MIGRATIONS)?;
+        Self::from_opened(open(path, mode, MIGRATIONS)?, mode, opening)
+    }
+
+    /// Opens the store as [`SqliteStore::open`] does and tells `watch` each statement of the writing connection when it
+    /// has run, inside the transaction and on the thread that commits: for tests that end a process at every write.
+    ///
+    /// The text is the statement's, without values. A store that was opened without a watch pays nothing for it.
+    /// Migrations are not told, and nothing is after a commit in doubt, which opens a new connection.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn open_watched(
+        path: &Path,
+        mode: OpenMode,
+        opening: Opening<'_>,
+        watch: impl Fn(&str) + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let mut opened = open(path, mode, MIGRATIONS)?;
+        let told = move |event: TraceEvent<'_>| {
+            if let TraceEvent::Profile(statement, _) = event {
+                watch(&statement.sql());
+            }
+        };
+        opened
+            .conn
+            .trace_v2(TraceEventCodes::SQLITE_TRACE_PROFILE, Some(told))
+            .map_err(|error| OpenError::from_sqlite(path, &error))?;
+        Self::from_opened(opened, mode, opening)
+    }
+
+    fn from_opened(
+        opened: Opened,
+        mode: OpenMode,
+        opening: Opening<'_>,
+    ) -> Result<Self, OpenError> {
+        let Opened { conn, path, file, .. } = opened;
         let (instance, journal) = identity(&conn, &path, mode, &opening)?;
         let mut connections = Vec::with_capacity(READERS);
         for _ in 0..READERS {
@@ -125,6 +162,7 @@ impl SqliteStore {
         let writing = match mode {
             OpenMode::ReadOnly => None,
             OpenMode::CreateOrOpen | OpenMode::Existing => {
+                settle_log(&conn).map_err(|error| OpenError::from_sqlite(&path, &error))?;
                 writer::prepare(&conn);
                 let writer = Writer {
                     conn,

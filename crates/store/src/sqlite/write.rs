@@ -19,6 +19,9 @@ use super::{lookup, read, sql};
 use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
 use crate::stored::int;
 
+/// Runs that are driven at once without being read again for each append; a few KiB each.
+const REMEMBERED: usize = 1024;
+
 /// What the writer remembers. It is true as long as nobody else has written to the file.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -29,7 +32,11 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { runs: Cache::new(256), threads: Cache::new(256), terms: Cache::new(256) }
+        Self {
+            runs: Cache::new(REMEMBERED),
+            threads: Cache::new(REMEMBERED),
+            terms: Cache::new(REMEMBERED),
+        }
     }
 
     pub(super) fn clear(&mut self) {
@@ -38,7 +45,23 @@ impl Memory {
         self.terms.clear();
     }
 
-    /// Keeps the rows of an append that was written.
+    /// Forgets the rows that an append changes. The run is forgotten already: its look-up took it.
+    pub(super) fn forget(&mut self, admitted: &Admitted) {
+        if let Some(thread) = &admitted.thread {
+            self.threads.take(thread.row.id);
+        }
+        match admitted.term {
+            TermChange::Keep => {}
+            TermChange::Set(run, _) | TermChange::Remove(run) => self.forget_term(run),
+        }
+    }
+
+    /// Forgets the term of a run's lease.
+    pub(super) fn forget_term(&mut self, run: RunId) {
+        self.terms.take(run);
+    }
+
+    /// Keeps the rows of an append that was committed.
     pub(super) fn keep(&mut self, admitted: Admitted) {
         if let Some(Changed { row, .. }) = admitted.run {
             self.runs.put(row.run.id, row);
@@ -51,6 +74,11 @@ impl Memory {
             TermChange::Set(run, term) => self.keep_term(run, Some(term)),
             TermChange::Remove(run) => self.keep_term(run, None),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn keeps_term(&mut self, run: RunId) -> Option<Option<LeaseTerm>> {
+        self.terms.get(run)
     }
 
     /// Keeps a run that was looked up and is as it was.
@@ -73,7 +101,7 @@ pub(super) struct Desk<'a> {
 
 impl Base for Desk<'_> {
     fn run(&mut self, run: RunId) -> Result<Option<RunState>, StoreError> {
-        // Taken: an admitted append puts its own back, and a refused one leaves it to be read.
+        // Taken: a committed append puts its own back, and a refused one leaves it to be read.
         match self.memory.runs.take(run) {
             Some(state) => Ok(Some(state)),
             None => lookup::run(self.conn, run),

@@ -13,23 +13,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use portcullis_domain::event::Event;
-use portcullis_domain::id::{InstanceId, JournalId, RunId};
-use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{Append, Durability, Observer, StoreError};
-use portcullis_domain::scope::Tenant;
+use portcullis_domain::id::{InstanceId, JournalId};
+use portcullis_domain::ports::{Durability, Observer, StoreError};
 use portcullis_domain::stream::Tip;
-use portcullis_domain::time::Timestamp;
 use rusqlite::Connection;
 
 use super::ddl::MIGRATIONS;
 use super::fault::{is_full, refusal};
 use super::lookup;
 use super::migrate::{WriterError, check_writer};
-use super::open::{OpenMode, open};
+use super::open::{OpenMode, open, start_log_anew};
 use super::same_file::SameFile;
-use super::write::{Desk, Memory, write, write_term};
-use crate::admit::{Base as _, Chain, admit};
-use crate::memory::renewed;
+use super::task::{Ready, Task, Undone};
+use super::write::{Desk, Memory};
+use crate::admit::Chain;
 use crate::observe;
 
 /// Commits without a sync of each.
@@ -37,21 +34,6 @@ const NORMAL: &str = "PRAGMA main.synchronous = NORMAL";
 
 /// Commits with a sync of each.
 const FULL: &str = "PRAGMA main.synchronous = FULL";
-
-/// A lease that is to be prolonged.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Renewal {
-    pub(super) run: RunId,
-    pub(super) epoch: Epoch,
-    pub(super) now: Timestamp,
-    pub(super) until: Timestamp,
-}
-
-/// What the writer is asked to do.
-pub(super) enum Task {
-    Append(Tenant, Append),
-    Renew(Tenant, Renewal),
-}
 
 /// The answers to a batch, in its order.
 pub(super) struct Served {
@@ -154,32 +136,34 @@ impl Writer {
             }
         };
         self.seen = Some(Seen { version, tip });
-        let mut answers = Vec::with_capacity(tasks.len());
-        // What one job alone wrote is taken back with the whole transaction, without a copy of each page.
-        let alone = tasks.len() == 1;
+        let mut served: Vec<Result<Ready, StoreError>> = Vec::with_capacity(tasks.len());
         for task in tasks {
             let chain = Chain { instance: self.instance, journal: self.journal, tip };
-            let run = |conn: &Connection| task.run(conn, &mut self.memory, &chain);
-            let answer = if alone { run(&self.conn) } else { in_savepoint(&self.conn, run) };
+            let desk = Desk { conn: &self.conn, memory: &mut self.memory, instance: self.instance };
+            let done = task.serve(desk, &chain);
             // A full disk, among others, makes SQLite end the whole transaction by itself.
-            if let (Err(error), true) = (&answer, self.conn.is_autocommit()) {
-                return Err(Failed::Refused(error.clone()));
+            if let (Err(undone), true) = (&done, self.conn.is_autocommit()) {
+                return Err(Failed::Refused(undone.error().clone()));
             }
-            if let Some(event) = answer.as_ref().ok().and_then(|events| events.last()) {
-                tip = Tip { seq: event.link.journal_seq, hash: event.hash };
+            if let Err(Undone::InPart(_)) = &done {
+                tx.write_again(version, served.iter().flatten()).map_err(Failed::Refused)?;
             }
-            answers.push(answer);
+            tip = done.as_ref().ok().and_then(Ready::tip).unwrap_or(tip);
+            served.push(done.map_err(Undone::into_error));
         }
-        if answers.iter().all(Result::is_err) {
+        if served.iter().all(Result::is_err) {
             tx.rollback().map_err(Failed::Refused)?;
-            return Ok(answers);
+            return Ok(served.into_iter().map(|refused| refused.map(|_| Vec::new())).collect());
         }
         #[cfg(test)]
         self.follow_plan();
         committing.set(true);
         tx.commit().map_err(Failed::Commit)?;
         self.seen = Some(Seen { version, tip });
-        Ok(answers)
+        Ok(served
+            .into_iter()
+            .map(|ready| ready.map(|ready| ready.keep(&mut self.memory)))
+            .collect())
     }
 
     /// Sets how the next commit is made. Inside a transaction SQLite would ignore it without an error.
@@ -201,7 +185,8 @@ impl Writer {
         if self.synced { Durability::Synced } else { Durability::Written }
     }
 
-    /// A commit that returned an error may have happened: everything is closed, opened again and read again.
+    /// A commit that returned an error may have happened: everything is closed, opened again and read again, from a log
+    /// that is known to be on the disk.
     fn in_doubt(&mut self, error: &rusqlite::Error) -> (StoreError, bool) {
         let before = self.seen.map(|seen| seen.tip);
         let reopened = open(&self.path, OpenMode::Existing, MIGRATIONS);
@@ -209,13 +194,18 @@ impl Writer {
         let Some(reopened) = reopened.ok().filter(|reopened| self.file.is(reopened.file)) else {
             return (StoreError::InDoubt, false);
         };
+        // What ran out of room failed while it was written; every other error may be that of a sync.
+        let full = is_full(error);
+        if !full && !matches!(start_log_anew(&reopened.conn), Ok(true)) {
+            return (StoreError::InDoubt, false);
+        }
         self.conn = reopened.conn;
         prepare(&self.conn);
         self.synced = true;
         self.file = SameFile::watch(&self.path, reopened.file);
         let now = lookup::journal_tip(&self.conn).ok();
         // What ran out of room left no commit behind. Of every other error a trace may come back.
-        let absent = is_full(error) && now.is_some() && now == before;
+        let absent = full && now.is_some() && now == before;
         (if absent { StoreError::Full } else { StoreError::InDoubt }, true)
     }
 
@@ -254,6 +244,23 @@ impl<'a> Tx<'a> {
         Ok(Self(conn))
     }
 
+    /// Takes everything back and writes only these again. They stand before what failed, on the state that they were
+    /// judged on, so that they become what they were. That is rare; a savepoint for each task would have SQLite copy
+    /// each page that a task touches, always.
+    fn write_again<'r>(
+        &self,
+        version: i64,
+        mut tasks: impl Iterator<Item = &'r Ready>,
+    ) -> Result<(), StoreError> {
+        for sql in ["ROLLBACK", "BEGIN IMMEDIATE"] {
+            run(self.0, sql).map_err(|error| refusal(&error))?;
+        }
+        if lookup::data_version(self.0)? != version {
+            return Err(StoreError::Busy);
+        }
+        tasks.try_for_each(|ready| ready.write(self.0))
+    }
+
     fn commit(self) -> rusqlite::Result<()> {
         run(self.0, "COMMIT")
     }
@@ -275,75 +282,6 @@ impl Drop for Tx<'_> {
 /// Runs a statement without parameters, prepared once.
 fn run(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
     conn.prepare_cached(sql)?.execute([]).map(drop)
-}
-
-/// Runs a task so that a refusal takes back what it wrote, and nothing of the others.
-fn in_savepoint<T>(
-    conn: &Connection,
-    task: impl FnOnce(&Connection) -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let run = |sql: &str| run(conn, sql).map_err(|error| refusal(&error));
-    run("SAVEPOINT job")?;
-    let answer = task(conn);
-    if answer.is_err() && !conn.is_autocommit() {
-        run("ROLLBACK TO job")?;
-    }
-    if !conn.is_autocommit() {
-        run("RELEASE job")?;
-    }
-    answer
-}
-
-impl Task {
-    /// About how many bytes it holds.
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::Append(_, append) => {
-                let contents = append.contents.iter().map(|content| content.bytes().len());
-                contents.chain(append.specs.iter().map(Vec::len)).fold(0, usize::saturating_add)
-            }
-            Self::Renew(..) => 0,
-        }
-    }
-
-    const fn is_synced(&self) -> bool {
-        match self {
-            Self::Append(_, append) => matches!(append.durability, Durability::Synced),
-            // A term is soft state: one that is lost ends the lease early.
-            Self::Renew(..) => false,
-        }
-    }
-
-    /// Judges and writes one task, inside its savepoint unless it is alone.
-    fn run(
-        self,
-        conn: &Connection,
-        memory: &mut Memory,
-        chain: &Chain,
-    ) -> Result<Vec<Event>, StoreError> {
-        let mut desk = Desk { conn, memory, instance: chain.instance };
-        match self {
-            Self::Append(tenant, append) => {
-                let mut admitted = admit(&mut desk, chain, &tenant, append)?;
-                write(conn, &tenant, &admitted)?;
-                let events = std::mem::take(&mut admitted.events);
-                memory.keep(admitted);
-                Ok(events)
-            }
-            Self::Renew(tenant, renewal) => {
-                let held = desk.run(renewal.run)?.filter(|held| held.run.tenant == tenant);
-                let term = desk.lease(renewal.run)?;
-                let Renewal { run, epoch, now, until } = renewal;
-                let term = renewed(held.as_ref(), term, epoch, now, until)?;
-                write_term(conn, run, term)?;
-                memory.keep_term(run, Some(term));
-                if let Some(held) = held {
-                    memory.keep_run(held);
-                }
-                Ok(Vec::new())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

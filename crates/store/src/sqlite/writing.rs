@@ -14,7 +14,8 @@ use portcullis_domain::ports::{Append, Committed, Durability, StoreError};
 use portcullis_domain::scope::Tenant;
 
 use super::queue::Queue;
-use super::writer::{Renewal, Served, Task, Writer};
+use super::task::{Renewal, Task};
+use super::writer::{Served, Writer};
 
 /// How many tasks may wait for the writer.
 const WAITING: usize = 1024;
@@ -92,7 +93,7 @@ impl Writing {
         tenant: Tenant,
         append: Append,
     ) -> Result<Committed, StoreError> {
-        let (events, durability) = self.run(Task::Append(tenant, append)).await?;
+        let (events, durability) = self.run(Task::append(tenant, append)?).await?;
         Ok(Committed { events, durability })
     }
 

@@ -64,6 +64,41 @@ fn an_odd_path_is_one_file() {
 }
 
 #[test]
+fn a_watch_is_told_each_statement_inside_its_transaction() {
+    let backend = fresh();
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (hears, path) = (Arc::clone(&told), backend.path());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (at, looks) = (Arc::clone(&seen), path.clone());
+    let watch = move |sql: &str| {
+        if sql.starts_with("INSERT INTO runs") {
+            // Nobody else sees what is written and not committed.
+            at.lock().unwrap().push(fold::check(&open_reader(&looks)).runs.len());
+        }
+        hears.lock().unwrap().push(sql.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    };
+    let opening = Opening {
+        now: Timestamp::from_micros(0),
+        entropy: &SeededEntropy::new(1),
+        observers: Vec::new(),
+        committing: Committing::Caller,
+    };
+    let store = SqliteStore::open_watched(&path, OpenMode::CreateOrOpen, opening, watch).unwrap();
+    let first = std::mem::take(&mut *told.lock().unwrap());
+    assert!(first.iter().any(|sql| sql == "INSERT INTO events"), "{first:?}");
+    assert_eq!(first.last().map(String::as_str), Some("COMMIT"));
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    let told = told.lock().unwrap();
+    let place = |wanted: &str| told.iter().position(|sql| sql == wanted).unwrap();
+    assert!(place("BEGIN IMMEDIATE") < place("INSERT INTO events"));
+    assert!(place("INSERT INTO events") < place("INSERT INTO runs"));
+    assert_eq!(place("COMMIT"), told.len() - 1);
+    assert_eq!(*seen.lock().unwrap(), [0]);
+    assert_eq!(fold::check(&store).runs.len(), 1);
+}
+
+#[test]
 fn a_clean_end_leaves_one_file() {
     let backend = fresh();
     let store = open_at(&backend.path(), Vec::new()).unwrap();

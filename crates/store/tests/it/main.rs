@@ -18,6 +18,7 @@ mod open;
 mod open_files;
 mod open_migrate;
 mod open_users;
+mod power;
 mod processes;
 mod random;
 mod sqlite;

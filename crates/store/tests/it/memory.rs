@@ -68,3 +68,23 @@ fn planned_faults_come_in_their_order() {
     assert_eq!(append(opened).unwrap_err(), StoreError::Stale);
     assert_eq!(fold::check(&store).runs[&run.run].run.step_count, 1);
 }
+
+#[test]
+fn a_fork_is_the_same_installation_and_goes_its_own_way() {
+    let store = fresh().0;
+    let scope = Scope::of_file_owner();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope, run.begin())).unwrap();
+    let fork = store.fork().unwrap();
+    assert_eq!(fork.instance(), store.instance());
+    assert_eq!(block_on(fork.lease(&scope, run.run)), block_on(store.lease(&scope, run.run)));
+    run.step_opened();
+    let opened = run.driver(portcullis_domain::ports::Durability::Synced);
+    block_on(fork.append(&scope, opened)).unwrap();
+    let steps = |store: &MemoryStore| fold::check(store).runs[&run.run].run.step_count;
+    assert_eq!((steps(&fork), steps(&store)), (1, 0));
+    // A fault that is planned for one is none of the other's.
+    fork.plan([Some(Fault::Full)]);
+    let mut other = Scenario::new(2, store.instance());
+    assert!(block_on(store.append(&scope, other.begin())).is_ok());
+}

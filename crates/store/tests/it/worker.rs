@@ -60,6 +60,8 @@ fn child() {
         "same" => same(path, seed),
         "endless" => endless(path, seed),
         "fill" => fill(path, seed),
+        "doubtful" => doubtful(path, seed, 3),
+        "doubtful-once" => doubtful(path, seed, 1),
         other => panic!("{other}"),
     }
 }
@@ -119,6 +121,46 @@ fn endless(path: &Path, seed: u64) {
             println!("seq {}", append(&store, next).unwrap());
         }
     }
+}
+
+/// Two runs in turns, each with appends that wait for no sync; then the end, without a word to the store. It comes earlier
+/// when one append was in doubt for so many `tries`.
+fn doubtful(path: &Path, seed: u64, tries: u32) {
+    let Ok(store) = open_with(path, Vec::new(), Committing::OwnThread) else {
+        return println!("unopened 1");
+    };
+    let mut runs = [seed, seed + 1].map(|seed| Scenario::new(seed, store.instance()));
+    for run in &mut runs {
+        settled(&store, run.begin(), tries);
+    }
+    for _ in 0..4 {
+        let [one, other] = &mut runs;
+        for (first, second) in one.whole_step().into_iter().zip(other.whole_step()) {
+            settled(&store, first, tries);
+            settled(&store, second, tries);
+        }
+    }
+    std::process::abort();
+}
+
+/// Stores an append; one in doubt is stored once more, unless it turns out to be there.
+fn settled(store: &dyn Store, next: portcullis_domain::ports::Append, tries: u32) {
+    let synced = next.durability == Durability::Synced;
+    for _ in 0..tries {
+        match append(store, next.clone()) {
+            Ok(seq) if synced => println!("seq {seq}"),
+            Ok(_) => {}
+            // It was stored after all.
+            Err(StoreError::Stale) => {}
+            Err(StoreError::InDoubt) => {
+                println!("doubt 1");
+                continue;
+            }
+            Err(_) => std::process::abort(),
+        }
+        return;
+    }
+    std::process::abort();
 }
 
 /// Contents until the disk is full, then a little room, then the same append again.

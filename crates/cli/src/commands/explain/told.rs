@@ -7,8 +7,9 @@ use portcullis_domain::event::{
 use portcullis_domain::observation::Observation;
 use portcullis_domain::verdict::Verdict;
 
+use super::decision::Decision;
 use super::{Fact, StepFacts};
-use crate::output::text;
+use crate::output::{text, verdict};
 
 /// Where values begin.
 const LABEL_COLUMNS: usize = 14;
@@ -16,6 +17,7 @@ const LABEL_COLUMNS: usize = 14;
 pub(super) fn rows(step: &StepFacts, columns: usize) -> Vec<String> {
     let index = step.index.map_or_else(|| "?".to_owned(), |index| index.to_string());
     let mut told = Told { rows: vec![format!("STEP {index} {}", step.id)], columns };
+    told.decision(step);
     for fact in &step.facts {
         told.fact(fact);
     }
@@ -31,6 +33,24 @@ impl Told {
     fn head(&mut self, label: &str, fact: &Fact, value: &str) {
         let row = format!("  {label:<LABEL_COLUMNS$}{} (event {}) {value}", fact.at, fact.seq);
         self.rows.push(row.trim_end().to_owned());
+    }
+
+    /// What the facts come to: first, since it is what is asked for most.
+    fn decision(&mut self, step: &StepFacts) {
+        let row = |label: &str, value: &str| format!("  {label:<LABEL_COLUMNS$}{value}");
+        let Some(folded) = &step.folded else {
+            self.rows.push(row("decision", "not known: the record does not hold"));
+            return;
+        };
+        let decision = Decision::of(folded);
+        let because = decision.because().map(|why| format!(" ({why})")).unwrap_or_default();
+        self.rows.push(row("decision", &format!("{}{because}", decision.words())));
+        for (person, answer) in &folded.said {
+            self.quoted(answer.as_str(), person);
+        }
+        if let Some(waits) = &step.waits {
+            self.rows.push(row("waits for", &waits.words()));
+        }
     }
 
     fn own(&mut self, label: &str, value: &str) {
@@ -72,8 +92,7 @@ impl Told {
 
     fn judged(&mut self, fact: &Fact, body: &StepJudged) {
         let verdict = &body.verdict;
-        let why = verdict.reason().map(|reason| format!(": {}", reason.as_str()));
-        self.head("verdict", fact, &format!("{}{}", verdict.outcome(), why.unwrap_or_default()));
+        self.head("verdict", fact, &verdict::words(verdict));
         self.quoted("tool", &body.admitted.tool);
         self.own("effect", body.admitted.effect.as_str());
         for rule in verdict.rules() {

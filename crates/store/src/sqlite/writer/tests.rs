@@ -4,7 +4,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use portcullis_domain::ports::LeaseTerm;
+use portcullis_domain::lease::Epoch;
+use portcullis_domain::ports::{Append, LeaseTerm};
+use portcullis_domain::scope::Tenant;
+use portcullis_domain::time::Timestamp;
 use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::scenario::Scenario;
 use tempfile::TempDir;
@@ -12,6 +15,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::admit::open_journal;
 use crate::sqlite::open::Opened;
+use crate::sqlite::task::Renewal;
 use crate::sqlite::write::{write_event, write_identity};
 
 pub(in crate::sqlite) struct Bench {
@@ -51,7 +55,8 @@ pub(in crate::sqlite) fn bench() -> Bench {
 impl Bench {
     /// Serves appends as one batch.
     fn answers(&mut self, appends: Vec<Append>) -> Served {
-        let tasks = appends.into_iter().map(|append| Task::Append(Tenant::local(), append));
+        let tasks =
+            appends.into_iter().map(|append| Task::append(Tenant::local(), append).unwrap());
         self.writer.batch(tasks.collect())
     }
 
@@ -120,6 +125,43 @@ fn a_job_alone_that_is_refused_after_it_wrote_leaves_nothing() {
     assert_eq!(bench.events(), 8);
     let answers = bench.serve(vec![stolen, honest]).1;
     assert_eq!(answers, [Err(StoreError::NotAdmitted), Ok(9)]);
+}
+
+#[test]
+fn a_job_that_fails_half_way_leaves_what_came_before_and_after_it() {
+    let mut bench = bench();
+    let (mut one, mut two, mut thief) = (bench.run(1), bench.run(2), bench.run(3));
+    assert_eq!(bench.serve(vec![one.begin(), thief.begin()]).1, [Ok(4), Ok(7)]);
+    one.step_opened();
+    assert_eq!(bench.serve(vec![one.driver(Durability::Synced)]).1, [Ok(8)]);
+    one.proposed(b"{}");
+    let proposed = one.driver(Durability::Written);
+    thief.step_opened();
+    let mut stolen = thief.driver(Durability::Synced);
+    stolen.events[0].step = Some(one.step);
+    let until = two.at.after(std::time::Duration::from_secs(90));
+    let renewal = Renewal { run: two.run, epoch: Epoch(1), now: two.at, until };
+    let append = |append| Task::append(Tenant::local(), append).unwrap();
+    let tasks = vec![
+        append(proposed),
+        append(two.begin()),
+        Task::Renew(Tenant::local(), renewal),
+        append(stolen.clone()),
+        append(stolen),
+    ];
+    let served = bench.writer.batch(tasks);
+    let refused = Err(StoreError::NotAdmitted);
+    assert!(served.goes_on);
+    assert_eq!(served.answers[0].as_ref().unwrap()[0].link.journal_seq, 9);
+    assert_eq!(served.answers[1].as_ref().unwrap().len(), 3);
+    assert_eq!(served.answers[2..], [Ok(Vec::new()), refused.clone(), refused]);
+    assert_eq!(bench.events(), 12);
+    // What is remembered is what is stored: both runs go on, and a fresh look at the term finds the later one.
+    two.step_opened();
+    assert_eq!(bench.serve(vec![two.driver(Durability::Synced)]).1, [Ok(13)]);
+    let term = lookup::lease(&bench.writer.conn, two.run).unwrap();
+    assert_eq!(term, Some(LeaseTerm { epoch: Epoch(1), until }));
+    assert_eq!(bench.writer.memory.keeps_term(two.run), Some(term));
 }
 
 #[test]
@@ -236,7 +278,7 @@ fn what_is_remembered_is_dropped_when_somebody_else_wrote() {
         synced: true,
         plans: Arc::default(),
     };
-    let stolen = other.batch(vec![Task::Append(Tenant::local(), stale.clone())]);
+    let stolen = other.batch(vec![Task::append(Tenant::local(), stale.clone()).unwrap()]);
     assert!(stolen.goes_on && stolen.answers[0].is_ok());
     assert_eq!(bench.serve(vec![stale]).1, [Err(StoreError::Stale)]);
     run.proposed(b"{}");
@@ -281,7 +323,7 @@ fn a_renewal_is_served_between_appends() {
     let until = run.at.after(std::time::Duration::from_secs(90));
     let renewal = Renewal { run: run.run, epoch: Epoch(1), now: run.at, until };
     let renew = Task::Renew(Tenant::local(), renewal);
-    let served = bench.writer.batch(vec![Task::Append(Tenant::local(), begin), renew]);
+    let served = bench.writer.batch(vec![Task::append(Tenant::local(), begin).unwrap(), renew]);
     assert!(served.goes_on);
     assert_eq!(served.answers[0].as_ref().unwrap().len(), 3);
     assert_eq!(served.answers[1], Ok(Vec::new()));

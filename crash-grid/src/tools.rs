@@ -1,7 +1,6 @@
-//! Tools whose effects are counted from outside: each change appends one byte to a file of its own.
+//! Tools whose effects are counted from outside: each change rings once in the process that counts.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,9 +11,10 @@ use portcullis::domain::scope::Scope;
 use portcullis::domain::tool::{EffectClass, ToolSpec};
 use portcullis::engine::{Parts, operator};
 use portcullis_testkit::crash::Phase;
+use portcullis_testkit::stage::{Sighted, Stage};
 
-use super::child::{Aim, Stage};
-use super::place::Place;
+use super::life::PATIENCE;
+use super::place::Effects;
 
 /// Name, class, deadline in milliseconds.
 const TOOLS: &[(&str, EffectClass, u64)] = &[
@@ -35,8 +35,8 @@ const TOOLS: &[(&str, EffectClass, u64)] = &[
 ];
 
 /// The tools, in the hands of one process.
-pub struct Tools {
-    place: Place,
+pub(crate) struct Tools {
+    effects: Effects,
     stage: Arc<Stage>,
     /// What the operator has who ends a run.
     desk: Parts,
@@ -45,26 +45,40 @@ pub struct Tools {
 }
 
 impl Tools {
-    pub fn new(place: Place, stage: Arc<Stage>, desk: Parts) -> Self {
-        Self { place, stage, desk, calls: AtomicU64::new(0), slow: AtomicBool::new(false) }
+    pub(crate) fn new(effects: Effects, stage: Arc<Stage>, desk: Parts) -> Self {
+        Self { effects, stage, desk, calls: AtomicU64::new(0), slow: AtomicBool::new(false) }
     }
 
     /// Whether a call was made that answers after its deadline.
-    pub fn was_slow(&self) -> bool {
+    pub(crate) fn was_slow(&self) -> bool {
         self.slow.load(Ordering::Acquire)
+    }
+
+    /// Comes to a point from which no process goes on that ends there.
+    async fn reach(&self, number: u64, phase: Phase, tool: &str) {
+        self.stage.reach(&Sighted::in_tool(number, phase, tool));
+        self.live_on().await;
+    }
+
+    fn wait_for(&self, what: &str, times: u64) {
+        assert!(self.stage.wait_for(what, times, PATIENCE), "no {what}");
+    }
+
+    /// Goes no further in a process that is over.
+    async fn live_on(&self) {
+        if self.stage.has_ended() {
+            pending::<()>().await;
+        }
     }
 
     async fn perform(&self, permit: &Permit) -> Result<ToolOutput, ToolFailure> {
         let n = permit.arguments().get("n").and_then(Value::as_u64).unwrap();
         let number = self.calls.fetch_add(1, Ordering::AcqRel) + 1;
-        self.stage.reach(Aim::Effect(number, Phase::Before), None, permit.tool());
+        self.reach(number, Phase::Before, permit.tool()).await;
         if changes(permit.tool()) {
-            let (step, start) = (permit.step().to_string(), permit.start());
-            let file = self.place.effect(n, &step, start);
-            let mut file = OpenOptions::new().create(true).append(true).open(file).unwrap();
-            file.write_all(b"x").unwrap();
+            self.effects.ring(n, &permit.step().to_string(), permit.start());
         }
-        self.stage.reach(Aim::Effect(number, Phase::After), None, permit.tool());
+        self.reach(number, Phase::After, permit.tool()).await;
         let first = permit.start() == 1;
         match permit.tool() {
             "flaky" if first => {
@@ -72,22 +86,23 @@ impl Tools {
             }
             "slow" if first => {
                 self.slow.store(true, Ordering::Release);
-                self.stage.wait_for("question.asked", 1);
+                self.wait_for("question.asked", 1);
             }
             "halt" => {
                 let scope = Scope::of_file_owner();
                 let cancel = operator::cancel(&self.desk, &scope, permit.run(), "ann", None);
                 cancel.await.unwrap();
             }
-            "linger" if first => self.stage.wait_for("renewal", 2),
+            "linger" if first => self.wait_for("renewal", 2),
             _ => {}
         }
+        self.live_on().await;
         Ok(ToolOutput { content: format!(r#"{{"n":{n}}}"#).into_bytes(), labels: None })
     }
 }
 
-/// Whether a tool changes something, and so leaves a byte.
-pub fn changes(tool: &str) -> bool {
+/// Whether a tool changes something, and so rings.
+pub(crate) fn changes(tool: &str) -> bool {
     TOOLS.iter().any(|(name, effect, _)| *name == tool && effect.changes_something())
 }
 

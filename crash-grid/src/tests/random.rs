@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::child::{ACTED, ENDED, LET_GO, Mode, Role, WAITING};
-use super::judge::judge;
-use super::place::{Place, wait};
-use super::story::{Story, WHOLE};
 use portcullis::domain::ports::Entropy as _;
 use portcullis::domain::run::EndReason;
+use portcullis_testkit::counter::Counter;
 use portcullis_testkit::ports::SeededEntropy;
+
+use crate::cast::{Mode, Role};
+use crate::counting::Counting;
+use crate::judge::{Fault, judge};
+use crate::life::{ACTED, ENDED, LET_GO, WAITING};
+use crate::place::{Exit, Medium, Place, wait};
+use crate::story::{Story, WHOLE};
 
 /// How many processes are killed that had come to a moment of their run.
 const KILLS: u32 = 30;
@@ -17,18 +21,19 @@ const KILLS: u32 = 30;
 const MOST: u32 = 400;
 
 /// How long the first process of the story lives when nobody kills it, in microseconds.
-fn a_life(story: &Story) -> u64 {
+fn a_life(story: &Story, counter: &Counter) -> u64 {
     let begun = Instant::now();
-    let status = Place::fresh().play(story, Role::Drive, Mode::Story, None);
-    assert_eq!(status.code(), Some(WAITING));
+    let exit = Place::fresh(Medium::Sqlite, counter).play(story, Role::Drive, Mode::Story, None);
+    assert_eq!(exit, Exit::Code(WAITING));
     u64::try_from(begun.elapsed().as_micros()).unwrap()
 }
 
 #[test]
 fn killed_at_random_times_no_change_is_made_twice() {
+    let counting = Counting::start();
     let story = WHOLE;
     let entropy = SeededEntropy::new(20);
-    let life_us = a_life(story);
+    let life_us = a_life(story, &counting.counter);
     let delay = || {
         let mut bytes = [0_u8; 8];
         entropy.fill(&mut bytes);
@@ -38,7 +43,7 @@ fn killed_at_random_times_no_change_is_made_twice() {
         (0_u32, 0_u32, 0_u32, 0_u32, 0_u32);
     while kills < KILLS {
         runs += 1;
-        let place = Place::fresh();
+        let place = Place::fresh(Medium::Sqlite, &counting.counter);
         let (mut role, mut events) = (Role::Drive, 0);
         loop {
             started += 1;
@@ -50,7 +55,7 @@ fn killed_at_random_times_no_change_is_made_twice() {
                 None => {
                     child.kill().unwrap();
                     child.wait().unwrap();
-                    assert!(kills < KILLS, "hangs: {}", place.complaint());
+                    assert!(kills < KILLS, "hangs: {}", place.said());
                     let reached = !place.sighted().is_empty();
                     kills += u32::from(reached);
                     early += u32::from(!reached);
@@ -58,7 +63,7 @@ fn killed_at_random_times_no_change_is_made_twice() {
                 }
             };
             let judged = judge(story, &place);
-            assert_eq!(judged.faults(), Vec::<String>::new());
+            assert_eq!(judged.faults(), Vec::<Fault>::new());
             assert!(judged.events >= events, "{} events of {events} are left", judged.events);
             events = judged.events;
             asked += u32::from(code == Some(WAITING) && judged.waits_for_outcome());
@@ -67,7 +72,7 @@ fn killed_at_random_times_no_change_is_made_twice() {
                 Some(WAITING) => Role::Person,
                 // Whoever was killed, the run is taken up next.
                 None | Some(LET_GO | ACTED) => Role::Drive,
-                code => panic!("{code:?}: {}", place.complaint()),
+                code => panic!("{code:?}: {}", place.said()),
             };
         }
         let end = judge(story, &place);

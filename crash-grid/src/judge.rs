@@ -7,7 +7,7 @@ use portcullis::domain::approval::Answer;
 use portcullis::domain::event::{Body, LeaseCause};
 use portcullis::domain::fold::RunState;
 use portcullis::domain::ports::{
-    Clock as _, EventFilter, Ledgers as _, MAX_PAGE, Page, Store as _, StoredEvent,
+    Clock as _, EventFilter, Ledgers, MAX_PAGE, Page, Store, StoredEvent,
 };
 use portcullis::domain::question::{QuestionKind, QuestionStatus};
 use portcullis::domain::run::{EndReason, RunStatus};
@@ -19,14 +19,14 @@ use portcullis::store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_testkit::block_on;
 
-use super::child::{keyring, only_run};
-use super::place::Place;
+use super::cast::{keyring, only_run};
+use super::place::{Kept, Place};
 use super::story::{Line, Story};
 use super::tools::changes;
 
 /// What became of one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Finding {
+pub(crate) enum Finding {
     /// It happened once.
     Once,
     /// It happened again because a person said so.
@@ -48,39 +48,72 @@ pub enum Finding {
 }
 
 impl Finding {
-    pub const fn is_wrong(self) -> bool {
-        matches!(self, Self::Twice | Self::Lost | Self::Unrecorded)
+    /// What is wrong about it, if anything is.
+    const fn blame(self) -> Option<Blame> {
+        match self {
+            Self::Twice => Some(Blame::Double),
+            Self::Lost | Self::Unrecorded => Some(Blame::Loss),
+            _ => None,
+        }
+    }
+}
+
+/// What kind of wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Blame {
+    /// An effect happened more often than people allowed.
+    Double,
+    /// An effect, or the record of one, is missing.
+    Loss,
+    /// Anything else that must not be.
+    Other,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fault {
+    pub(crate) blame: Blame,
+    pub(crate) text: String,
+}
+
+impl Fault {
+    pub(crate) fn new(blame: Blame, text: impl Into<String>) -> Self {
+        Self { blame, text: text.into() }
+    }
+
+    pub(crate) fn other(text: impl Into<String>) -> Self {
+        Self::new(Blame::Other, text)
     }
 }
 
 /// A place as the judge found it.
 #[derive(Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// By line of the script.
-    pub changes: BTreeMap<u64, Finding>,
+    pub(crate) changes: BTreeMap<u64, Finding>,
     /// The run, if it was begun.
-    pub state: Option<RunState>,
+    pub(crate) state: Option<RunState>,
     /// Events of all streams.
-    pub events: u64,
+    pub(crate) events: u64,
     /// How the last lease was come by.
-    pub last_lease: Option<LeaseCause>,
+    pub(crate) last_lease: Option<LeaseCause>,
     /// Lines whose change a person said did not happen.
-    pub denied_by_people: Vec<u64>,
+    pub(crate) denied_by_people: Vec<u64>,
     /// What `verify` says is broken.
-    pub breaks: Vec<String>,
+    pub(crate) breaks: Vec<String>,
 }
 
 impl Judged {
-    pub fn reason(&self) -> Option<EndReason> {
+    pub(crate) fn reason(&self) -> Option<EndReason> {
         self.state.as_ref().and_then(|state| state.run.reason)
     }
 
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.state.as_ref().is_some_and(|state| state.run.holder.is_some())
     }
 
     /// Whether the run waits for a person who says what became of a call.
-    pub fn waits_for_outcome(&self) -> bool {
+    pub(crate) fn waits_for_outcome(&self) -> bool {
         self.state.as_ref().is_some_and(|state| {
             state.run.status == RunStatus::Waiting
                 && state.question.as_ref().is_some_and(|question| {
@@ -91,49 +124,52 @@ impl Judged {
     }
 
     /// What no kill may lead to.
-    pub fn faults(&self) -> Vec<String> {
-        let wrong = self.changes.iter().filter(|(_, finding)| finding.is_wrong());
-        let mut faults: Vec<String> =
-            wrong.map(|(line, finding)| format!("line {line}: {finding:?}")).collect();
-        faults.extend(self.breaks.iter().map(|found| format!("not intact: {found}")));
-        faults
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let wrong = self.changes.iter().filter_map(|(line, finding)| {
+            Some(Fault::new(finding.blame()?, format!("line {line}: {finding:?}")))
+        });
+        let broken = self.breaks.iter().map(|found| Fault::other(format!("not intact: {found}")));
+        wrong.chain(broken).collect()
+    }
+
+    /// The last change that the run had come to, or else its first.
+    pub(crate) fn change_at_hand(&self) -> Option<Finding> {
+        let step = self.state.as_ref().and_then(|state| state.step());
+        let reached = step.map_or(0, |step| step.index);
+        let last = self.changes.range(..=reached).next_back();
+        last.or_else(|| self.changes.iter().next()).map(|(_, finding)| *finding)
     }
 }
 
+/// A store and what `verify` walks.
+trait Record: Store + Ledgers {}
+
+impl<T: Store + Ledgers> Record for T {}
+
 /// Judges a place that no process uses.
-pub fn judge(story: &Story, place: &Place) -> Judged {
-    if !place.db().exists() {
-        return unbegun(story, place, 0);
-    }
-    let opening = Opening {
-        now: SystemClock::new().now(),
-        entropy: &OsEntropy,
-        observers: Vec::new(),
-        committing: Committing::Caller,
+pub(crate) fn judge(story: &Story, place: &Place) -> Judged {
+    let store: Box<dyn Record> = match &place.kept {
+        Kept::Memory(tables) => Box::new(tables.store.clone()),
+        Kept::Sqlite { .. } => match read_only(place) {
+            Some(store) => Box::new(store),
+            None => return unbegun(story, place, 0),
+        },
     };
-    let store = match SqliteStore::open(&place.db(), OpenMode::ReadOnly, opening) {
-        Ok(store) => store,
-        // Killed while it was made, before it held an event: only a writer can finish that, and the next process
-        // has to. Who calls this counts events, so that no database with events passes for one of these.
-        Err(
-            OpenError::NotADatabase { .. } | OpenError::NotWritable { .. } | OpenError::Busy { .. },
-        ) => return unbegun(story, place, 0),
-        Err(error) => panic!("{error}"),
-    };
-    let (events, breaks) = verified(&store);
+    let store = store.as_ref();
+    let (events, breaks) = verified(store);
     let scope = Scope::of_file_owner();
-    let Some(run) = block_on(only_run(&store, &scope)) else {
+    let Some(run) = block_on(only_run(store, &scope)) else {
         return Judged { breaks, ..unbegun(story, place, events) };
     };
     let state = block_on(store.run(&scope, run)).unwrap().unwrap();
     let page = Page { offset: 0, limit: MAX_PAGE };
     let steps = block_on(store.steps(&scope, run, page)).unwrap().rows;
     let steps: Vec<Step> = steps.into_iter().map(Result::unwrap).collect();
-    let record = Record { state: &state, steps: &steps, bodies: bodies(&store, &scope) };
-    let effects = place.effects();
+    let record = Account { state: &state, steps: &steps, bodies: bodies(store, &scope) };
+    let effects = place.effects.all();
     let changes = lines(story).map(|line| {
-        let bytes = effects.get(&line).map_or(&[][..], Vec::as_slice);
-        (line, record.finding(line, bytes))
+        let times = effects.get(&line).map_or(&[][..], Vec::as_slice);
+        (line, record.finding(line, times))
     });
     Judged {
         changes: changes.collect(),
@@ -145,6 +181,28 @@ pub fn judge(story: &Story, place: &Place) -> Judged {
     }
 }
 
+/// The store of a place, if it was made.
+fn read_only(place: &Place) -> Option<SqliteStore> {
+    if !place.db().exists() {
+        return None;
+    }
+    let opening = Opening {
+        now: SystemClock::new().now(),
+        entropy: &OsEntropy,
+        observers: Vec::new(),
+        committing: Committing::Caller,
+    };
+    match SqliteStore::open(&place.db(), OpenMode::ReadOnly, opening) {
+        Ok(store) => Some(store),
+        // Killed while it was made, before it held an event: only a writer can finish that, and the next process
+        // has to. Who calls this counts events, so that no database with events passes for one of these.
+        Err(
+            OpenError::NotADatabase { .. } | OpenError::NotWritable { .. } | OpenError::Busy { .. },
+        ) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The lines of a script that call a tool which changes something.
 fn lines(story: &Story) -> impl Iterator<Item = u64> {
     let numbered = (0_u64..).zip(story.script);
@@ -153,7 +211,7 @@ fn lines(story: &Story) -> impl Iterator<Item = u64> {
 
 /// Nothing may have happened before there is a run.
 fn unbegun(story: &Story, place: &Place, events: u64) -> Judged {
-    let effects = place.effects();
+    let effects = place.effects.all();
     let finding = |line| {
         if effects.contains_key(&line) { Finding::Unrecorded } else { Finding::NotDone }
     };
@@ -167,7 +225,7 @@ fn unbegun(story: &Story, place: &Place, events: u64) -> Judged {
     }
 }
 
-fn verified(store: &SqliteStore) -> (u64, Vec<String>) {
+fn verified(store: &dyn Record) -> (u64, Vec<String>) {
     let ring = keyring();
     let options = Options { keys: &[&ring], ..Options::default() };
     let report = verify(store.begin().unwrap().as_mut(), options).unwrap();
@@ -175,7 +233,7 @@ fn verified(store: &SqliteStore) -> (u64, Vec<String>) {
     (report.events, report.breaks.iter().map(ToString::to_string).collect())
 }
 
-fn bodies(store: &SqliteStore, scope: &Scope) -> Vec<(Option<String>, Body)> {
+fn bodies(store: &dyn Record, scope: &Scope) -> Vec<(Option<String>, Body)> {
     let filter = EventFilter { stream: None, after: 0, limit: MAX_PAGE };
     let events = block_on(store.events(scope, filter)).unwrap();
     assert!(events.len() < usize::try_from(MAX_PAGE).unwrap(), "a story fits a page");
@@ -186,13 +244,14 @@ fn bodies(store: &SqliteStore, scope: &Scope) -> Vec<(Option<String>, Body)> {
     events.iter().map(read).collect()
 }
 
-struct Record<'a> {
+/// What the record says of the changes.
+struct Account<'a> {
     state: &'a RunState,
     steps: &'a [Step],
     bodies: Vec<(Option<String>, Body)>,
 }
 
-impl Record<'_> {
+impl Account<'_> {
     fn step(&self, line: u64) -> Option<&Step> {
         self.steps.iter().find(|step| step.index == line)
     }
@@ -221,11 +280,11 @@ impl Record<'_> {
         })
     }
 
-    /// `bytes` holds what each start of the change left outside.
-    fn finding(&self, line: u64, bytes: &[u64]) -> Finding {
-        let happened: u64 = bytes.iter().sum();
+    /// `times` says of each start of the change how often it happened.
+    fn finding(&self, line: u64, times: &[u64]) -> Finding {
+        let happened: u64 = times.iter().sum();
         let again = u64::try_from(self.answers(line, Answer::RunAgain)).unwrap();
-        if happened > 1 + again || bytes.iter().any(|start| *start > 1) {
+        if happened > 1 + again || times.iter().any(|start| *start > 1) {
             return Finding::Twice;
         }
         let Some(step) = self.step(line).filter(|step| step.starts > 0) else {

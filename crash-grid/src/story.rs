@@ -11,7 +11,7 @@ use super::judge::Finding;
 
 /// Who runs the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// The driver, to the end or to a question.
     Driver,
     /// A host with its own loop that lets the run go after each step.
@@ -20,7 +20,7 @@ pub enum Way {
 
 /// What a person does when a call waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub(crate) enum Reply {
     Approve,
     Reject,
     /// Ends the whole run.
@@ -31,34 +31,34 @@ pub enum Reply {
 
 /// One line of an agent's script: a call of a tool with the line's number, or raw text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub(crate) enum Line {
     Call(&'static str),
     Raw(&'static str),
 }
 
 /// One story.
 #[derive(Debug)]
-pub struct Story {
-    pub name: &'static str,
-    pub way: Way,
-    pub script: &'static [Line],
+pub(crate) struct Story {
+    pub(crate) name: &'static str,
+    pub(crate) way: Way,
+    pub(crate) script: &'static [Line],
     /// What people do about the calls on these lines.
-    pub replies: &'static [(u64, Reply)],
+    pub(crate) replies: &'static [(u64, Reply)],
     /// What becomes of the changes when nothing is killed. Lines that change nothing are not in it.
-    pub ends: &'static [(u64, Finding)],
+    pub(crate) ends: &'static [(u64, Finding)],
     /// Why it ends. After a kill it may also end for the later ones.
-    pub reasons: &'static [EndReason],
+    pub(crate) reasons: &'static [EndReason],
     /// Whether the goal is erased when all is over.
-    pub erases: bool,
+    pub(crate) erases: bool,
     question_ttl_ms: Option<u64>,
-    pub lease: Duration,
+    pub(crate) lease: Duration,
 }
 
 const DONE: Line = Line::Raw(r#"{"kind":"complete","result":"done"}"#);
 const TERM: Duration = Duration::from_secs(30);
 
 /// One run in which nearly everything happens, for kills that fall anywhere.
-pub const WHOLE: &Story = &Story {
+pub(crate) const WHOLE: &Story = &Story {
     name: "whole",
     way: Way::Driver,
     script: &[
@@ -86,7 +86,7 @@ pub const WHOLE: &Story = &Story {
 };
 
 /// The stories of the grid, in its order. They are short, since each kill is followed to the end of its story.
-pub const STORIES: &[Story] = &[
+pub(crate) const STORIES: &[Story] = &[
     Story {
         name: "alone",
         way: Way::Driver,
@@ -208,12 +208,12 @@ pub const STORIES: &[Story] = &[
 ];
 
 impl Story {
-    pub fn named(name: &str) -> &'static Self {
+    pub(crate) fn named(name: &str) -> &'static Self {
         [WHOLE].into_iter().chain(STORIES).find(|story| story.name == name).unwrap()
     }
 
     /// The agent's script, one proposal a line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let lines = self.script.iter().zip(0_u64..).map(|(line, n)| match line {
             Line::Call(tool) => {
                 format!(r#"{{"kind":"tool_call","tool":"{tool}","arguments":{{"n":{n}}}}}"#)
@@ -223,7 +223,7 @@ impl Story {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    pub fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         Limits {
             max_consecutive_failures: 10,
             question_ttl_ms: self.question_ttl_ms,
@@ -231,12 +231,12 @@ impl Story {
         }
     }
 
-    pub fn reply(&self, line: u64) -> Reply {
+    pub(crate) fn reply(&self, line: u64) -> Reply {
         self.replies.iter().find(|(at, _)| *at == line).unwrap().1
     }
 
     /// Sending asks one person, and their no is an observation; `shred` asks two, `burn` is in no class that may.
-    pub fn table(&self) -> ClassTable {
+    pub(crate) fn table(&self) -> ClassTable {
         let two = Outcome::ask("operator", 2).unwrap();
         let table = ClassTable::default().with(
             EffectClass::RemoteMutation,

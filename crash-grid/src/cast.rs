@@ -1,11 +1,6 @@
-//! A process with a part: it drives a run, answers for a person, sweeps or erases, and ends where it is told to.
+//! Who plays in a story: who drives a run, answers for a person, sweeps or erases.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::Write as _;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use portcullis::agents::Scripted;
 use portcullis::audit::keys::{KeyEntry, Keyring, SigningKey};
@@ -13,7 +8,7 @@ use portcullis::canon::{Limits as JsonLimits, Value, parse};
 use portcullis::domain::approval::{Answer, Statement};
 use portcullis::domain::fold::RunState;
 use portcullis::domain::id::RunId;
-use portcullis::domain::ports::{Clock as _, Page, Store, ToolSource as _};
+use portcullis::domain::ports::{Page, Processes, Store, ToolSource as _};
 use portcullis::domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::StepStatus;
@@ -21,39 +16,22 @@ use portcullis::engine::operator::{self, SignedAnswer};
 use portcullis::engine::{
     Attached, Driven, Driving, Gate, HeldRun, Parts, Progress, Task, Timing, Tools as ToolSet,
 };
-use portcullis::sandbox::identity::LinuxProcesses;
-use portcullis::store::sqlite::open::OpenMode;
-use portcullis::store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
-use portcullis_testkit::crash::{Act, CrashStore, Moment, Phase};
 use portcullis_testkit::permit::permit_in_run;
 use portcullis_testkit::ports::SeededEntropy;
+use portcullis_testkit::stage::Stage;
 
-use super::place::{Place, Sighted};
+use super::life::{ACTED, ENDED, LET_GO, PATIENCE, WAITING};
+use super::place::Effects;
 use super::story::{Reply, Story, Way};
 use super::tools::Tools;
-
-/// What the child shall do: `<role> <story> <mode> <aim or -> <folder>`.
-pub const TASK: &str = "PORTCULLIS_CRASH_TEST_TASK";
-
-/// The run ended.
-pub const ENDED: i32 = 10;
-/// A person has to answer.
-pub const WAITING: i32 = 11;
-/// The run was let go and can be taken up.
-pub const LET_GO: i32 = 12;
-/// A person or the sweep is done.
-pub const ACTED: i32 = 13;
-
-/// How long one process waits for what another thread of it does.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// More turns than any story needs to end.
 const MOST_TURNS: usize = 40;
 
 /// Who a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(crate) enum Role {
     /// Begins the run or goes on with it.
     Drive,
     /// Does what the story says about an open question.
@@ -67,9 +45,10 @@ pub enum Role {
 }
 
 impl Role {
-    const ALL: [Self; 5] = [Self::Drive, Self::Person, Self::Eraser, Self::Everybody, Self::Naive];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Drive, Self::Person, Self::Eraser, Self::Everybody, Self::Naive];
 
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Drive => "drive",
             Self::Person => "person",
@@ -82,7 +61,7 @@ impl Role {
 
 /// What people say about calls whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// `run_again` for the tool that is known for it, otherwise the truth.
     Story,
     /// Whether it happened, found out by looking.
@@ -92,90 +71,15 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 3] = [Self::Story, Self::Truth, Self::Again];
+    pub(crate) const ALL: [Self; 3] = [Self::Story, Self::Truth, Self::Again];
 
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Story => "story",
             Self::Truth => "truth",
             Self::Again => "again",
         }
     }
-}
-
-/// Where a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Aim {
-    /// In the store.
-    Store(Moment),
-    /// In a tool, at its n-th call in this process, before or after its effect.
-    Effect(u64, Phase),
-}
-
-impl fmt::Display for Aim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(moment) => write!(f, "{moment}"),
-            Self::Effect(number, Phase::Before) => write!(f, "effect:{number}:before"),
-            Self::Effect(number, Phase::After) => write!(f, "effect:{number}:after"),
-        }
-    }
-}
-
-impl Aim {
-    pub fn from_text(text: &str) -> Option<Self> {
-        let Some(rest) = text.strip_prefix("effect:") else {
-            return Moment::from_text(text).map(Self::Store);
-        };
-        let (number, phase) = rest.split_once(':')?;
-        let phase = if phase == "before" { Phase::Before } else { Phase::After };
-        Some(Self::Effect(number.parse().ok()?, phase))
-    }
-}
-
-/// What a process has gone through: it writes the log, and ends the process where it is aimed at.
-pub struct Stage {
-    aim: Option<Aim>,
-    log: Mutex<File>,
-    done: Mutex<BTreeMap<String, u64>>,
-    more: Condvar,
-}
-
-impl Stage {
-    fn new(place: &Place, aim: Option<Aim>) -> Self {
-        let log = OpenOptions::new().create(true).append(true).open(place.log()).unwrap();
-        Self { aim, log: Mutex::new(log), done: Mutex::default(), more: Condvar::new() }
-    }
-
-    /// Logs a moment, and ends the process when it is the one.
-    pub fn reach(&self, aim: Aim, stored: Option<bool>, what: &str) {
-        let line = Sighted::line(aim, stored, what);
-        self.log.lock().unwrap().write_all(line.as_bytes()).unwrap();
-        if self.aim == Some(aim) {
-            end();
-        }
-        if stored == Some(true) {
-            let mut done = self.done.lock().unwrap();
-            for what in what.split(',') {
-                *done.entry(what.to_owned()).or_default() += 1;
-            }
-            self.more.notify_all();
-        }
-    }
-
-    /// Waits until the store has taken this so often.
-    pub fn wait_for(&self, what: &str, times: u64) {
-        let done = self.done.lock().unwrap();
-        let missing =
-            |done: &mut BTreeMap<String, u64>| done.get(what).is_none_or(|seen| *seen < times);
-        let (_done, timeout) = self.more.wait_timeout_while(done, PATIENCE, missing).unwrap();
-        assert!(!timeout.timed_out(), "no {what}");
-    }
-}
-
-/// Ends this process as nothing can be prepared for.
-fn end() {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
 }
 
 /// The people who answer, with the same keys in every process.
@@ -185,46 +89,15 @@ fn people() -> [(&'static str, SigningKey); 2] {
 }
 
 /// Their public halves.
-pub fn keyring() -> Keyring {
+pub(crate) fn keyring() -> Keyring {
     let entry = |(name, key): &(&str, SigningKey)| KeyEntry::new(key.public(), name, ["operator"]);
     Keyring::new(people().iter().map(entry)).unwrap()
 }
 
-/// Does nothing in the test itself; in a child it plays the part that it was given and leaves.
-#[test]
-fn a_part_in_another_process() {
-    let Ok(task) = std::env::var(TASK) else { return };
-    let mut words = task.splitn(5, ' ');
-    let mut word = || words.next().unwrap();
-    let (role, story, mode, aim, folder) = (word(), word(), word(), word(), word());
-    let role = Role::ALL.into_iter().find(|r| r.name() == role).unwrap();
-    let mode = Mode::ALL.into_iter().find(|m| m.name() == mode).unwrap();
-    let aim = (aim != "-").then(|| Aim::from_text(aim).unwrap());
-    let code = part(role, Story::named(story), mode, aim, Place::at(folder));
-    std::process::exit(code)
-}
-
-fn part(role: Role, story: &'static Story, mode: Mode, aim: Option<Aim>, place: Place) -> i32 {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let code = runtime.block_on(async {
-        let cast = Cast::new(story, aim, place);
-        match role {
-            Role::Drive => cast.drive().await,
-            Role::Person => cast.person(mode).await,
-            Role::Eraser => cast.erase().await,
-            Role::Everybody => cast.to_the_end(mode).await,
-            Role::Naive => cast.naive().await,
-        }
-    });
-    runtime.shutdown_timeout(PATIENCE);
-    code
-}
-
 /// Everything that one process works with.
-struct Cast {
+pub(crate) struct Cast {
     story: &'static Story,
-    place: Place,
+    effects: Effects,
     stage: Arc<Stage>,
     tools: Arc<Tools>,
     parts: Parts,
@@ -232,44 +105,41 @@ struct Cast {
 }
 
 impl Cast {
-    fn new(story: &'static Story, aim: Option<Aim>, place: Place) -> Self {
-        let stage = Arc::new(Stage::new(&place, aim));
-        let clock = SystemClock::new();
-        let opening = Opening {
-            now: clock.now(),
-            entropy: &OsEntropy,
-            observers: Vec::new(),
-            committing: Committing::Caller,
-        };
-        let store = SqliteStore::open(&place.db(), OpenMode::CreateOrOpen, opening).unwrap();
-        let told = Arc::clone(&stage);
-        let store = CrashStore::new(Arc::new(store), end).witnessed(move |sight| {
-            let what = match sight.moment.act {
-                Act::Append => sight.events.join(","),
-                Act::Renewal => "renewal".to_owned(),
-            };
-            told.reach(Aim::Store(sight.moment), sight.stored, &what);
-        });
-        let store = match aim {
-            Some(Aim::Store(moment)) => store.aimed(moment),
-            _ => store,
-        };
+    /// The cast of one process, inside of its runtime.
+    pub(crate) fn new(
+        story: &'static Story,
+        effects: Effects,
+        stage: Arc<Stage>,
+        store: Arc<dyn Store>,
+        processes: Arc<dyn Processes>,
+    ) -> Self {
         let desk = Parts {
-            store: Arc::new(store),
-            clock: Arc::new(clock),
+            store,
+            clock: Arc::new(SystemClock::new()),
             entropy: Arc::new(OsEntropy),
             spawn: Arc::new(TokioSpawn::new(tokio::runtime::Handle::current(), 4)),
-            processes: Arc::new(LinuxProcesses::new().unwrap()),
+            processes,
             keys: Arc::new(keyring()),
             policy: Arc::new(story.table()),
             tools: Arc::new(ToolSet::register(Vec::new()).unwrap()),
             reconcile: None,
             timing: Timing { lease: story.lease, ..Timing::default() },
         };
-        let tools = Arc::new(Tools::new(place.clone(), Arc::clone(&stage), desk.clone()));
+        let tools = Arc::new(Tools::new(effects.clone(), Arc::clone(&stage), desk.clone()));
         let set = ToolSet::register(vec![tools.clone()]).unwrap();
         let parts = Parts { tools: Arc::new(set), ..desk };
-        Self { story, place, stage, tools, parts, scope: Scope::of_file_owner() }
+        Self { story, effects, stage, tools, parts, scope: Scope::of_file_owner() }
+    }
+
+    /// Plays a part; gives the exit code.
+    pub(crate) async fn play(&self, role: Role, mode: Mode) -> i32 {
+        match role {
+            Role::Drive => self.drive().await,
+            Role::Person => self.person(mode).await,
+            Role::Eraser => self.erase().await,
+            Role::Everybody => self.to_the_end(mode).await,
+            Role::Naive => self.naive().await,
+        }
     }
 
     async fn run(&self) -> Option<RunId> {
@@ -337,15 +207,14 @@ impl Cast {
             Driven::Stopped => LET_GO,
         };
         if self.outlived() {
-            self.stage.wait_for("outcome.late", 1);
+            assert!(self.stage.wait_for("outcome.late", 1, PATIENCE), "no late outcome");
         }
         code
     }
 
     /// Whether a call of this process answers after its deadline: then its outcome is still to be recorded.
     fn outlived(&self) -> bool {
-        let done = self.stage.done.lock().unwrap();
-        self.story.name == "late" && done.contains_key("question.asked") && self.tools.was_slow()
+        self.story.name == "late" && self.stage.has_done("question.asked") && self.tools.was_slow()
     }
 
     /// A loop of one's own, for one step.
@@ -382,9 +251,7 @@ impl Cast {
                 let first = step.starts == 1;
                 let again =
                     first && (mode == Mode::Again || (mode == Mode::Story && tool == "flaky"));
-                let file = self.place.effect(step.index, &step.id.to_string(), step.starts);
-                // A process that is killed between making the file and writing its byte has changed nothing yet.
-                let happened = std::fs::metadata(file).is_ok_and(|meta| meta.len() > 0);
+                let happened = self.effects.happened(step.index, &step.id.to_string(), step.starts);
                 match (again, happened) {
                     (true, _) => Answer::RunAgain,
                     (false, true) => Answer::Happened,
@@ -464,7 +331,7 @@ impl Cast {
 }
 
 /// The run of a place, if it was begun.
-pub async fn only_run(store: &dyn Store, scope: &Scope) -> Option<RunId> {
+pub(crate) async fn only_run(store: &dyn Store, scope: &Scope) -> Option<RunId> {
     let rows = store.runs(scope, None, Page { offset: 0, limit: 2 }).await.unwrap();
     assert!(rows.total <= 1, "one place has one run");
     rows.rows.into_iter().next().map(|row| row.unwrap().id)
