@@ -15,7 +15,7 @@ mod node;
 use std::fmt;
 
 use portcullis_policy::ClassTable;
-use stateright::{Checker as _, Model, Property};
+use stateright::{Checker as _, HasDiscoveries, Model, Property};
 
 use call::Call;
 pub(crate) use node::{Local, Node};
@@ -94,12 +94,13 @@ pub struct Explored {
 /// Explores all states within the bounds.
 #[must_use]
 pub fn explore(bounds: Bounds) -> Explored {
-    // On one thread the way to a broken property is the shortest.
-    let threads = match bounds.wrong {
-        Some(_) => 1,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
+    // A wrong step is looked for only until it is found, on one thread: then the way there is the shortest.
+    let (threads, until) = match bounds.wrong {
+        Some(_) => (1, HasDiscoveries::AnyFailures),
+        None => (std::thread::available_parallelism().map_or(1, usize::from), HasDiscoveries::All),
     };
-    let checker = Gate::new(bounds).checker().threads(threads).spawn_bfs().join();
+    let checker =
+        Gate::new(bounds).checker().threads(threads).finish_when(until).spawn_bfs().join();
     let mut found = Explored {
         states: checker.unique_state_count(),
         depth: checker.max_depth(),
@@ -111,7 +112,7 @@ pub fn explore(bounds: Bounds) -> Explored {
         let path = discoveries.get(property.name);
         match (property.expectation, path) {
             (stateright::Expectation::Sometimes, None)
-                if checker.model().expects(property.name) =>
+                if bounds.wrong.is_none() && checker.model().expects(property.name) =>
             {
                 found.never.push(property.name);
             }

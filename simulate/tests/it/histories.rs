@@ -5,20 +5,30 @@ use portcullis_simulate::{KINDS, Planted, Seen, simulate};
 /// What a test plays; `cargo xtask simulate` plays as many as it is told.
 const SEEDS: u64 = 300;
 
-#[test]
-fn no_history_breaks_a_rule_and_most_kinds_of_things_happen() {
+/// Plays these seeds, none of which may break a rule.
+fn well(seeds: std::ops::Range<u64>) {
     let mut seen = Seen::default();
-    for seed in 0..SEEDS {
+    for seed in seeds {
         let outcome = simulate(seed, None).unwrap();
         assert_eq!(outcome.broken, None, "seed {seed}\n{}", outcome.trace());
         seen.add(&outcome.seen);
     }
     let never: Vec<_> = seen.never().collect();
     // All of them come in a thousand seeds, which the command sees to.
-    assert!(never.len() * 10 <= KINDS.len(), "never in {SEEDS} seeds: {never:?}");
+    assert!(never.len() * 6 <= KINDS.len(), "never: {never:?}");
     for kind in ["effect", "grant used", "process crashed with a call open", "lease lost"] {
         assert!(seen.of(kind) > 0, "{kind}");
     }
+}
+
+#[test]
+fn no_history_breaks_a_rule_and_most_kinds_of_things_happen() {
+    well(0..SEEDS / 2);
+}
+
+#[test]
+fn no_other_history_does_either() {
+    well(SEEDS / 2..SEEDS);
 }
 
 #[test]
