@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture, View};
+use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture};
 use portcullis::domain::run::{EndReason, Run};
 use portcullis::domain::scope::Scope;
 use portcullis::engine::{Agents, Driven, Job, Room, Runner};
@@ -17,13 +17,10 @@ use crate::figures::{load, median, ratio};
 use crate::{gated, steps};
 
 /// Runs at once.
-const RUNS: usize = 256;
+const RUNS: u64 = 256;
 
 /// Steps of each.
 const STEPS: u64 = 12;
-
-/// Steps of all.
-const ALL: u64 = RUNS as u64 * STEPS;
 
 /// Appends in one commit of the peer, as in one of the store.
 const BATCH: u64 = 64;
@@ -33,29 +30,17 @@ const ROUNDS: usize = 5;
 /// The least part of the peer's speed.
 const LEAST: f64 = 0.8;
 
-/// Some steps and the end.
-struct Worker;
-
-impl Agent for Worker {
-    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
-        let raw = match view.request {
-            request if request < STEPS => gated::proposal(request),
-            request => gated::completion(request),
-        };
-        Box::pin(async { Ok(raw) })
-    }
-}
-
 /// Measures and prints.
 pub(crate) fn report(place: &Path) -> Result<()> {
     println!("\n## {RUNS} runs at once, 1 KiB results (steps a second; load {})\n", load());
     let template = steps::template(place, 1024)?;
     let (mut gated_rates, mut bare_rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        gated_rates.push(rate(place)?);
+        // As a host has it that drives many runs.
+        gated_rates.push(rate(place, RUNS, STEPS, Committing::OwnThread)?);
         let folder = tempfile::tempdir_in(place)?;
-        let took = Bare::create(folder.path(), &template)?.batches(ALL, BATCH)?;
-        bare_rates.push(per_second(took.as_secs_f64()));
+        let took = Bare::create(folder.path(), &template)?.batches(RUNS * STEPS, BATCH)?;
+        bare_rates.push(per_second(RUNS * STEPS, took.as_secs_f64()));
     }
     println!("gate        {:>8.0}", median(&gated_rates));
     println!("SQLite alone {:>7.0}", median(&bare_rates));
@@ -67,38 +52,41 @@ pub(crate) fn report(place: &Path) -> Result<()> {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a few thousand steps")]
-fn per_second(seconds: f64) -> f64 {
-    ALL as f64 / seconds
+fn per_second(steps: u64, seconds: f64) -> f64 {
+    steps as f64 / seconds
 }
 
 /// Makes a worker for each run.
-struct Workers;
+struct Workers {
+    steps: u64,
+}
 
 impl Agents for Workers {
     fn agent<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>> {
-        Box::pin(async { Ok(Box::new(Worker) as Box<dyn Agent>) })
+        let worker = gated::Worker { steps: self.steps };
+        Box::pin(async { Ok(Box::new(worker) as Box<dyn Agent>) })
     }
 }
 
-fn rate(place: &Path) -> Result<f64> {
+/// Steps a second of this many runs at once, each with this many steps, on one new store in `place`.
+pub(crate) fn rate(place: &Path, runs: u64, steps: u64, committing: Committing) -> Result<f64> {
     let folder = tempfile::tempdir_in(place)?;
     gated::runtime()?.block_on(async {
-        // As a host has it that drives many runs.
-        let store = gated::store_with(folder.path(), Committing::OwnThread)?;
+        let store = gated::store_with(folder.path(), committing)?;
         let gate = gated::gate(store, 1024)?;
-        let runs = NonZeroUsize::new(RUNS).context("no runs")?;
-        let room = Room { places: runs, line: runs };
+        let places = usize::try_from(runs).ok().and_then(NonZeroUsize::new).context("no runs")?;
+        let room = Room { places, line: places };
         let scope = Scope::of_file_owner();
-        let runner = Runner::new(gate, scope, Arc::new(Workers), room, None);
+        let runner = Runner::new(gate, scope, Arc::new(Workers { steps }), room, None);
         let begun = Instant::now();
         let mut tickets = Vec::new();
-        for _ in 0..RUNS {
+        for _ in 0..runs {
             tickets.push(runner.submit(Job::Begin(gated::task())).await?);
         }
         for ticket in tickets {
             let driven = ticket.rest().await?.driven;
             ensure!(driven == Driven::Ended(EndReason::GoalCompleted), "a run ended as {driven:?}");
         }
-        Ok(per_second(begun.elapsed().as_secs_f64()))
+        Ok(per_second(runs.saturating_mul(steps), begun.elapsed().as_secs_f64()))
     })
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, Result};
+
 /// The value below which this part of the samples lies.
 pub(crate) fn quantile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
@@ -35,10 +37,28 @@ pub(crate) fn ratio(name: &str, value: f64, limit: Option<f64>) {
     }
 }
 
+/// Prints a figure that should be at least this, in the same form.
+pub(crate) fn at_least(name: &str, value: f64, least: f64) {
+    println!("ratio: {name} = {value:.3} least {least}");
+}
+
 /// The machine's load averages: figures that were taken beside other work say so.
 pub(crate) fn load() -> String {
     let read = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     read.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// Bytes that this process has had written to disks until now.
+pub(crate) fn written() -> Result<u64> {
+    field("/proc/self/io", "write_bytes:")
+}
+
+/// A number that the kernel tells in a line of a file which begins with `name`.
+pub(crate) fn field(file: &str, name: &str) -> Result<u64> {
+    let text = std::fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    Ok(word.with_context(|| format!("{file} has no {name}"))?.parse()?)
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use portcullis::audit::keys::Keyring;
 use portcullis::canon::{Limits as JsonLimits, Object, Value, parse};
 use portcullis::domain::limits::Limits;
 use portcullis::domain::permit::Permit;
-use portcullis::domain::ports::{Agent, BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource};
+use portcullis::domain::ports::{
+    Agent, AgentFailure, BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource, View,
+};
 use portcullis::domain::run::EndReason;
 use portcullis::domain::scope::Scope;
 use portcullis::domain::tool::{EffectClass, ToolSpec};
@@ -64,7 +66,7 @@ pub(crate) fn spec() -> Result<ToolSpec> {
 }
 
 /// A JSON object of about this many bytes: lines of text, as a file has them.
-fn answer(bytes: usize) -> Vec<u8> {
+pub(crate) fn answer(bytes: usize) -> Vec<u8> {
     let mut lines: Vec<Value> = Vec::new();
     let mut size = r#"{"lines":[]}"#.len();
     while size < bytes {
@@ -121,9 +123,14 @@ pub(crate) fn store_with(folder: &Path, committing: Committing) -> Result<Arc<Sq
 
 /// A gate over `store` whose tool answers with this many bytes. Needs a tokio runtime.
 pub(crate) fn gate(store: Arc<SqliteStore>, bytes: usize) -> Result<Gate> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let tool = Reads { spec: spec()?, answer: answer(bytes) };
-    Ok(Gate::new(Parts {
+    Ok(Gate::new(parts(store, Arc::new(tool))?))
+}
+
+/// The parts of a gate over `store` with one tool, where nobody can be asked. Needs a tokio runtime.
+pub(crate) fn parts(store: Arc<SqliteStore>, tool: Arc<dyn ToolSource>) -> Result<Parts> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    Ok(Parts {
         store,
         keys: Arc::new(Keyring::default().with_clock(Arc::clone(&clock))),
         clock,
@@ -131,10 +138,10 @@ pub(crate) fn gate(store: Arc<SqliteStore>, bytes: usize) -> Result<Gate> {
         spawn: Arc::new(TokioSpawn::new(tokio::runtime::Handle::current(), PLACES)),
         processes: Arc::new(LinuxProcesses::new()?),
         policy: Arc::new(ClassTable::default()),
-        tools: Arc::new(Tools::register(vec![Arc::new(tool)])?),
+        tools: Arc::new(Tools::register(vec![tool])?),
         reconcile: None,
         timing: Timing::default(),
-    }))
+    })
 }
 
 /// A run of as many steps as its agent makes.
@@ -150,10 +157,25 @@ pub(crate) fn task() -> Task {
     }
 }
 
+/// Some steps and the end.
+pub(crate) struct Worker {
+    /// How many.
+    pub(crate) steps: u64,
+}
+
+impl Agent for Worker {
+    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        let raw = match view.request {
+            request if request < self.steps => proposal(request),
+            request => completion(request),
+        };
+        Box::pin(async { Ok(raw) })
+    }
+}
+
 /// Drives one run to its end.
 pub(crate) async fn drive(gate: &Gate, agent: Box<dyn Agent>) -> Result<()> {
-    let task = task();
-    let held = gate.begin(&Scope::of_file_owner(), task).await.map_err(|e| anyhow!("{e}"))?;
+    let held = gate.begin(&Scope::of_file_owner(), task()).await.map_err(|e| anyhow!("{e}"))?;
     let mut driving = Driving::start(held, agent).await.map_err(|e| anyhow!("{e}"))?;
     let driven = driving.finished().await.map_err(|e| anyhow!("{e}"))?;
     ensure!(driven == Driven::Ended(EndReason::GoalCompleted), "the run ended as {driven:?}");

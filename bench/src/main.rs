@@ -1,9 +1,9 @@
 //! Whole-program benches: what a step, a decision and the start of the command cost, as ratios to peers that are
 //! measured beside them in the same minute.
 //!
-//! `cargo xtask bench [steps|memory|deciding|start|crowd]… [--quick] [--big=MIB] [--place=FOLDER]`
+//! `cargo xtask bench [NAME]… [--quick] [--big=MIB] [--place=FOLDER]`
 //!
-//! Without a name all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
+//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
 //! database of that size, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
 //!
 //! Steps are measured twice. On the disk a step is told in synced commits; in memory, where a sync costs nothing, it
@@ -16,14 +16,22 @@
     reason = "a bench reads the clock, starts programs and prints"
 )]
 
+mod allocations;
 mod bare;
 mod crowd;
 mod deciding;
+mod driver;
 mod figures;
 mod gated;
 mod memory;
+mod preload;
+mod recovery;
+mod slow;
 mod start;
 mod steps;
+mod verifying;
+mod waiting;
+mod wal;
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +54,19 @@ struct Choice {
     place: PathBuf,
 }
 
-const NAMES: [&str; 5] = ["deciding", "steps", "memory", "crowd", "start"];
+const NAMES: [&str; 11] = [
+    "deciding",
+    "steps",
+    "wal",
+    "allocations",
+    "memory",
+    "crowd",
+    "slow",
+    "waiting",
+    "recovery",
+    "verify",
+    "start",
+];
 
 impl Choice {
     fn read(arguments: impl Iterator<Item = String>) -> Result<Self> {
@@ -78,10 +98,24 @@ fn place() -> Result<PathBuf> {
     Ok(own.parent().context("this program lies nowhere")?.to_path_buf())
 }
 
+/// What this program does when it was started by itself, or as a driver.
+type Child = fn(&mut dyn Iterator<Item = String>) -> Result<()>;
+
+fn child(word: &str) -> Option<Child> {
+    Some(match word {
+        memory::CHILD => |rest| memory::child(rest),
+        driver::CHILD => |rest| driver::child(rest),
+        recovery::CHILD => |rest| recovery::child(rest),
+        slow::CHILD => |rest| slow::child(rest),
+        waiting::CHILD => |rest| waiting::child(rest),
+        _ => return None,
+    })
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_some_and(|first| first == memory::CHILD) {
-        return memory::child(arguments.skip(1));
+    if let Some(child) = arguments.peek().and_then(|first| child(first)) {
+        return child(&mut arguments.skip(1));
     }
     let choice = Choice::read(arguments)?;
     let lengths: &[u64] = if choice.quick { &[10, 100, 1_000] } else { &[10, 100, 1_000, 10_000] };
@@ -89,24 +123,53 @@ fn main() -> Result<()> {
     if choice.has("deciding") {
         deciding::report()?;
     }
+    let memory = Path::new(MEMORY);
     if choice.has("steps") {
         steps::report(&choice.place, Disk::Syncing, lengths)?;
-        let memory = Path::new(MEMORY);
         if memory.is_dir() {
             steps::report(memory, Disk::Memory, lengths)?;
         } else {
             println!("skipped: steps in memory, since there is no {MEMORY}");
         }
     }
+    if choice.has("wal") {
+        wal::report(&choice.place)?;
+    }
+    if choice.has("allocations") {
+        allocations::report(if memory.is_dir() { memory } else { &choice.place })?;
+    }
     if choice.has("memory") {
         memory::report(&choice.place, longest)?;
     }
-    if choice.has("crowd") {
-        crowd::report(&choice.place)?;
-    }
+    many(&choice)?;
     if choice.has("start") {
         start::report(&choice.place, choice.big)?;
     }
     println!("\nload {}", figures::load());
+    Ok(())
+}
+
+/// What is measured of many runs, or of a long record.
+fn many(choice: &Choice) -> Result<()> {
+    let memory = Path::new(MEMORY);
+    if choice.has("crowd") {
+        crowd::report(&choice.place)?;
+    }
+    if choice.has("slow") {
+        if memory.is_dir() {
+            slow::report(memory)?;
+        } else {
+            println!("skipped: slow syncs, since there is no {MEMORY}");
+        }
+    }
+    if choice.has("waiting") {
+        waiting::report(&choice.place)?;
+    }
+    if choice.has("recovery") {
+        recovery::report(&choice.place)?;
+    }
+    if choice.has("verify") {
+        verifying::report(if memory.is_dir() { memory } else { &choice.place })?;
+    }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::figures::ratio;
+use crate::figures::{self, ratio};
 use crate::steps;
 
 /// The word that makes this program be the child.
@@ -43,15 +43,8 @@ pub(crate) fn child(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let place = arguments.next().context("where?")?;
     let bytes = arguments.next().map_or(Ok(RESULT), |bytes| bytes.parse())?;
     steps::run(Path::new(&place), bytes, length, None)?;
-    let peak_kib = field("/proc/self/status", "VmHWM:")?;
-    let written = field("/proc/self/io", "write_bytes:")?;
+    let peak_kib = figures::field("/proc/self/status", "VmHWM:")?;
+    let written = figures::written()?;
     println!("{peak_kib} {}", written / length.max(1));
     Ok(())
-}
-
-fn field(file: &str, name: &str) -> Result<u64> {
-    let text = std::fs::read_to_string(file)?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    let word = line.and_then(|line| line.split_whitespace().next());
-    Ok(word.with_context(|| format!("{file} has no {name}"))?.parse()?)
 }

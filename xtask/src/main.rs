@@ -52,7 +52,12 @@ usage: cargo xtask <command>
                       target/crash-grid/grid.txt
   crash-grid --faults [ID…]
                       plant each fault of crash-grid/faults.toml, in a copy, and require that the grid finds it
-  bench [ARGUMENT…]   the benches, in release; arguments go to the bench program
+  bench [--write] [ARGUMENT…]
+                      the benches, in release; arguments go to the bench program
+  bench --peers [--write] [--quick] [--rounds=N] [--kills=N]
+                      the same loops through LangGraph, DBOS, Salvor and ours, and a kill in them;
+                      the peers are installed below the build folder.
+                      --write puts what was measured into docs/benchmarks.md
 
 exit codes: 0 all well, 1 something does not hold, 2 usage
 ";
@@ -105,7 +110,10 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
         "simulate" => simulate::run(&root, rest),
         "crash-grid" => crash_grid::run(&root, rest),
-        "bench" => bench::run(&root, &members, rest),
+        "bench" => {
+            let options = bench::Options::read(rest).map_err(|error| Usage(error.to_string()))?;
+            bench::run(&root, &members, &options)
+        }
         _ => bail!(Usage(format!("not understood: {command} {}", rest.join(" ")))),
     }
 }

@@ -150,7 +150,7 @@ pub(crate) async fn run(db: &dyn Database, scope: &Scope, typed: &RunArg) -> Res
     run_row(db, scope, run_id(db, scope, typed).await?)
 }
 
-fn run_row(db: &dyn Database, scope: &Scope, id: RunId) -> Result<Run, Failure> {
+pub(crate) fn run_row(db: &dyn Database, scope: &Scope, id: RunId) -> Result<Run, Failure> {
     let run = row::<Run>(db, id.as_bytes())?.filter(|run| run.tenant == *scope.tenant());
     run.ok_or_else(|| unknown("run"))
 }

@@ -286,9 +286,17 @@ pub(crate) struct QuestionJson {
     stated_reason: Option<String>,
     /// Why it is asked although somebody said yes before.
     asked_again: Option<&'static str>,
+    /// Others of this page that ask for the same call.
+    alike: Vec<QuestionId>,
 }
 
 impl QuestionJson {
+    /// Names the questions of the same page that ask for the same call.
+    pub(crate) fn with_alike(mut self, alike: Vec<QuestionId>) -> Self {
+        self.alike = alike;
+        self
+    }
+
     /// `card` as it is stored, or why there is none.
     /// `now` says whether it is overdue.
     pub(crate) fn of(
@@ -327,6 +335,7 @@ impl QuestionJson {
             missing,
             stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),
             asked_again,
+            alike: Vec::new(),
         }
     }
 }
@@ -402,6 +411,22 @@ pub(crate) struct DecidedJson {
     pub(crate) people_needed: Option<u32>,
     /// Why the run ended.
     pub(crate) reason: Option<&'static str>,
+    /// What was decided with it.
+    pub(crate) alike: Vec<AlikeJson>,
+}
+
+/// A question about the same call that was decided with another.
+#[derive(Debug, Serialize)]
+pub(crate) struct AlikeJson {
+    pub(crate) question: QuestionId,
+    pub(crate) run: RunId,
+    pub(crate) digest: Digest,
+    /// As in [`DecidedJson`], or `refused`.
+    pub(crate) led_to: &'static str,
+    pub(crate) people_needed: Option<u32>,
+    pub(crate) reason: Option<&'static str>,
+    /// Why it was refused.
+    pub(crate) error: Option<String>,
 }
 
 /// `cancel`.

@@ -47,5 +47,6 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     if result.is_some() && answer != Answer::Happened {
         return Err(Failure::usage("only a call that happened has a result"));
     }
-    decide(Decision { on, answer, result, consent }, globals).await
+    let alike = false;
+    decide(Decision { on, answer, result, consent, alike }, globals).await
 }

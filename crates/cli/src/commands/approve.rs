@@ -16,10 +16,13 @@ pub(crate) struct Args {
     on: QuestionArg,
     #[command(flatten)]
     consent: Consent,
+    /// Give the same answer to every open question about this very call, one use each
+    #[arg(long)]
+    alike: bool,
 }
 
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    let Args { on, consent } = args;
-    decide(Decision { on, answer: Answer::Approve, result: None, consent }, globals).await
+    let Args { on, consent, alike } = args;
+    decide(Decision { on, answer: Answer::Approve, result: None, consent, alike }, globals).await
 }

@@ -1,9 +1,11 @@
 //! What `approve`, `reject` and `answer` share: show the whole question, ask, sign, record.
 
+mod alike;
 mod counts;
 
 use std::io;
 
+use portcullis_audit::keys::{Keyring, SigningKey};
 use portcullis_canon::{Digest, Limits, parse};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
@@ -25,7 +27,7 @@ use crate::output::prompt::{self, Said};
 use crate::output::screen::{Tone, toned};
 use crate::output::{Out, card, screen};
 use crate::reading::Reading;
-use crate::wire::DecidedJson;
+use crate::wire::{AlikeJson, DecidedJson};
 
 /// The longest note in bytes.
 const MAX_NOTE_BYTES: usize = 16 << 10;
@@ -58,7 +60,12 @@ pub(crate) struct Decision {
     pub(crate) answer: Answer,
     pub(crate) result: Option<String>,
     pub(crate) consent: Consent,
+    /// Whether the answer is given to every open question about the same call.
+    pub(crate) alike: bool,
 }
+
+/// A question that was decided with another one, and what its own answer led to.
+type Also = (Asked, Result<Answered, Failure>);
 
 /// Shows the question, asks, signs the answer and records it.
 pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit, Failure> {
@@ -67,20 +74,21 @@ pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit
             .hint("name the digest with `--digest`, or say `--yes`"));
     }
     check_result(decision.result.as_deref())?;
-    let asked = find(&decision, globals).await?;
+    let (asked, others) = find(&decision, globals).await?;
     let mut out = Out::new();
     if !globals.json {
-        show(&mut out, &asked, globals).map_err(|error| Failure::output(&error))?;
+        show(&mut out, &asked, &others, globals).map_err(|error| Failure::output(&error))?;
     }
     consent(&decision, asked.question.digest)?;
-    let answered = record(&decision, &asked, globals).await?;
+    let (answered, also) = record(&decision, &asked, others, globals).await?;
     let written = if globals.json {
-        out.json(&wire(&decision, &asked, answered))
+        out.json(&wire(&decision, &asked, answered, &also))
     } else {
         tell(&mut out, globals, &decision, &asked, answered)
+            .and_then(|()| also.iter().try_for_each(|also| tell_also(&mut out, also)))
     };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
-    Ok(Exit::Done)
+    Ok(if also.iter().all(|(_, answered)| answered.is_ok()) { Exit::Done } else { Exit::Refused })
 }
 
 /// One JSON value in strict form, checked before anything is opened.
@@ -94,8 +102,8 @@ fn check_result(result: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// The question as it is stored now, if this answer can be given to it.
-async fn find(decision: &Decision, globals: &Globals) -> Result<Asked, Failure> {
+/// The question as it is stored now, if this answer can be given to it, and those that are decided with it.
+async fn find(decision: &Decision, globals: &Globals) -> Result<(Asked, Vec<Asked>), Failure> {
     let reading = Reading::open(globals)?;
     let (db, scope) = (reading.db(), &reading.scope);
     let (run, question) = lookup::question(db, scope, &decision.on).await?;
@@ -115,7 +123,12 @@ async fn find(decision: &Decision, globals: &Globals) -> Result<Asked, Failure> 
     if !fits {
         return Err(wrong_kind(question.kind));
     }
-    lookup::asked(db, scope, run, question).await
+    let asked = lookup::asked(db, scope, run, question).await?;
+    let others = match decision.alike {
+        true => alike::alike(db, scope, &asked).await?,
+        false => Vec::new(),
+    };
+    Ok((asked, others))
 }
 
 fn wrong_kind(kind: QuestionKind) -> Failure {
@@ -132,13 +145,16 @@ fn wrong_kind(kind: QuestionKind) -> Failure {
     }
 }
 
-fn show(out: &mut Out, asked: &Asked, globals: &Globals) -> io::Result<()> {
+fn show(out: &mut Out, asked: &Asked, others: &[Asked], globals: &Globals) -> io::Result<()> {
     for (at, row) in card::render(&asked.sheet(), screen::columns()).iter().enumerate() {
         if at == 0 {
             out.line(&toned(row, Tone::Strong, globals.plain))?;
         } else {
             out.line(row)?;
         }
+    }
+    for row in alike::rows(others) {
+        out.line(&row)?;
     }
     out.flush()
 }
@@ -177,45 +193,80 @@ fn consent(decision: &Decision, shown: Digest) -> Result<(), Failure> {
     }
 }
 
+/// Signs one answer to all, and records it for each. What keeps the first from counting keeps all.
 async fn record(
     decision: &Decision,
     asked: &Asked,
+    others: Vec<Asked>,
     globals: &Globals,
-) -> Result<Answered, Failure> {
-    // Who may answer is what the run was begun with: an answer that its own rules do not know would never count.
-    let launch = Launch::recall(&globals.place.launches(), asked.run.id)?;
-    let config = launch::configuration(globals, launch.as_ref())?;
-    let key = assemble::reviewer_key(globals, &config)?;
-    let ring = assemble::ring(&config, &globals.place)?;
-    let name = globals.key.as_deref().unwrap_or(&globals.user);
-    let launch = launch.filter(|_| globals.config_path.is_some());
-    let elsewhere = launch.and_then(|launch| launch.elsewhere(&config));
-    let answerer = Answerer { name, key: key.id(), ring: &ring, asked, elsewhere };
+) -> Result<(Answered, Vec<Also>), Failure> {
+    let place = Place::of(asked, globals)?;
+    let answerer = place.answerer(asked, globals);
     answerer.first_time()?;
-    let parts = assemble::operator_parts(globals, &config)?;
-    let seal = |text: &String| seal(text, &parts);
+    let seal = |text: &String| seal(text, &place.parts);
     let note = decision.consent.note.as_ref().map(seal);
     let result = decision.result.as_ref().map(seal);
+    let all = std::iter::once(asked).chain(&others);
     let statement = Statement {
-        covers: vec![asked.question.digest],
+        covers: all.map(|asked| asked.question.digest).collect(),
         answer: decision.answer,
-        key: key.id(),
-        at: parts.clock.now(),
+        key: place.key.id(),
+        at: place.parts.clock.now(),
         note: note.as_ref().map(Content::reference),
         result: result.as_ref().map(Content::reference),
     };
-    let signature = key.sign(&statement);
-    let answer = SignedAnswer {
+    let signature = place.key.sign(&statement);
+    let signed = |asked: &Asked| SignedAnswer {
         run: asked.run.id,
         question: asked.question.id,
         shown: asked.question.digest,
-        statement,
+        statement: statement.clone(),
         signature,
-        note,
-        result,
+        note: note.clone(),
+        result: result.clone(),
     };
-    let answered = operator::answer(&parts, &Scope::of_file_owner(), answer).await;
-    answered.map_err(|error| answerer.refusal(error))
+    let scope = Scope::of_file_owner();
+    let answered = operator::answer(&place.parts, &scope, signed(asked)).await;
+    let answered = answered.map_err(|error| answerer.refusal(error))?;
+    let mut also = Vec::with_capacity(others.len());
+    for other in others {
+        let led_to = match Place::of(&other, globals) {
+            Err(failure) => Err(failure),
+            Ok(place) => {
+                let answered = operator::answer(&place.parts, &scope, signed(&other)).await;
+                answered.map_err(|error| place.answerer(&other, globals).refusal(error))
+            }
+        };
+        also.push((other, led_to));
+    }
+    Ok((answered, also))
+}
+
+/// Where a run's answers are judged: the reviewers that it was begun with, since an answer that its own rules do not know
+/// would never count.
+struct Place {
+    key: SigningKey,
+    ring: Keyring,
+    elsewhere: Option<String>,
+    parts: Parts,
+}
+
+impl Place {
+    fn of(asked: &Asked, globals: &Globals) -> Result<Self, Failure> {
+        let launch = Launch::recall(&globals.place.launches(), asked.run.id)?;
+        let config = launch::configuration(globals, launch.as_ref())?;
+        let key = assemble::reviewer_key(globals, &config)?;
+        let ring = assemble::ring(&config, &globals.place)?;
+        let launch = launch.filter(|_| globals.config_path.is_some());
+        let elsewhere = launch.and_then(|launch| launch.elsewhere(&config));
+        Ok(Self { key, ring, elsewhere, parts: assemble::operator_parts(globals, &config)? })
+    }
+
+    fn answerer<'a>(&'a self, asked: &'a Asked, globals: &'a Globals) -> Answerer<'a> {
+        let name = globals.key.as_deref().unwrap_or(&globals.user);
+        let (key, elsewhere) = (self.key.id(), self.elsewhere.clone());
+        Answerer { name, key, ring: &self.ring, asked, elsewhere }
+    }
 }
 
 fn seal(text: &str, parts: &Parts) -> Content {
@@ -263,13 +314,39 @@ fn takes_up(globals: &Globals, asked: &Asked) -> String {
     }
 }
 
-fn wire(decision: &Decision, asked: &Asked, answered: Answered) -> DecidedJson {
-    let (led_to, people_needed, reason) = match answered {
+/// What became of a question that was decided with the one that was shown.
+fn tell_also(out: &mut Out, (asked, answered): &Also) -> io::Result<()> {
+    let led_to = match answered {
+        Ok(answered) => led_to(*answered).0.to_owned(),
+        Err(failure) => failure.sentence(),
+    };
+    out.line(&format!("{}: {led_to}", asked.question.id))
+}
+
+fn led_to(answered: Answered) -> (&'static str, Option<u32>, Option<&'static str>) {
+    match answered {
         Answered::Granted => ("granted", None, None),
         Answered::MoreNeeded { people } => ("more_needed", Some(people), None),
         Answered::GoesOn => ("goes_on", None, None),
         Answered::Ended(reason) => ("ended", None, Some(reason.as_str())),
-    };
+    }
+}
+
+fn wire(decision: &Decision, asked: &Asked, answered: Answered, also: &[Also]) -> DecidedJson {
+    let (led_to, people_needed, reason) = led_to(answered);
+    let alike = also.iter().map(|(asked, answered)| {
+        let told = answered.as_ref().map(|answered| self::led_to(*answered));
+        AlikeJson {
+            question: asked.question.id,
+            run: asked.run.id,
+            digest: asked.question.digest,
+            led_to: told.as_ref().map_or("refused", |told| told.0),
+            people_needed: told.as_ref().ok().and_then(|told| told.1),
+            reason: told.as_ref().ok().and_then(|told| told.2),
+            error: answered.as_ref().err().map(Failure::sentence),
+        }
+    });
+    let alike = alike.collect();
     DecidedJson {
         question: asked.question.id,
         run: asked.run.id,
@@ -278,5 +355,6 @@ fn wire(decision: &Decision, asked: &Asked, answered: Answered) -> DecidedJson {
         led_to,
         people_needed,
         reason,
+        alike,
     }
 }

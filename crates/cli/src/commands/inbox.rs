@@ -1,10 +1,13 @@
 //! `portcullis inbox`: what waits for a person.
 
+use std::collections::HashMap;
 use std::io;
 
+use portcullis_domain::id::QuestionId;
 use portcullis_domain::ports::DamagedRow;
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::time::Timestamp;
+use portcullis_domain::verdict::{OnRejection, Reviewers};
 
 use crate::again;
 use crate::args::Globals;
@@ -34,6 +37,8 @@ struct Line {
     again: Option<&'static str>,
     /// Its time is past: an answer would come too late, and the next run or resume closes it.
     overdue: bool,
+    /// Others of this page that ask for the same call.
+    alike: Vec<QuestionId>,
 }
 
 /// Runs the command.
@@ -49,6 +54,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
             Err(damaged) => Err(damaged),
         });
     }
+    find_alike(&mut lines);
     let mut out = Out::new();
     let written = if globals.json {
         json(&mut out, &args, &lines, rows.total, reading.now())
@@ -71,7 +77,28 @@ async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
     let card = words(db, scope, question.card, MAX_CARD_BYTES).await?;
     let overdue = question.expires_at.is_some_and(|at| at <= reading.now());
     let again = again::earlier_yes(db, scope, &question).await?;
-    Ok(Line { question, tool, card, reason, again, overdue })
+    Ok(Line { question, tool, card, reason, again, overdue, alike: Vec::new() })
+}
+
+/// Names with each question the others that have the same card and ask the same people.
+fn find_alike(lines: &mut [Result<Line, DamagedRow>]) {
+    let mut groups: HashMap<_, Vec<QuestionId>> = HashMap::new();
+    for line in lines.iter().flatten() {
+        if let Some(same) = same(line) {
+            groups.entry(same).or_default().push(line.question.id);
+        }
+    }
+    for line in lines.iter_mut().flatten() {
+        let group = same(line).and_then(|same| groups.get(&same)).into_iter().flatten();
+        line.alike = group.copied().filter(|other| *other != line.question.id).collect();
+    }
+}
+
+/// What questions have in common that one answer can be given to.
+fn same(line: &Line) -> Option<(Vec<u8>, Reviewers, OnRejection)> {
+    let Line { question, card: Words::Here(card), .. } = line else { return None };
+    let approval = question.kind == QuestionKind::Approval;
+    approval.then(|| (card.clone(), question.reviewers.clone(), question.on_rejection))
 }
 
 fn json(
@@ -84,9 +111,9 @@ fn json(
     let questions = lines
         .iter()
         .map(|line| match line {
-            Ok(Line { question, card, reason, again, .. }) => {
-                let reason = reason.as_deref();
-                RowJson::Whole(QuestionJson::of(question, now, card, reason, *again))
+            Ok(Line { question, card, reason, again, alike, .. }) => {
+                let question = QuestionJson::of(question, now, card, reason.as_deref(), *again);
+                RowJson::Whole(question.with_alike(alike.clone()))
             }
             Err(damaged) => RowJson::damaged(damaged),
         })
@@ -106,7 +133,8 @@ fn table(
         let none = if total == 0 { "nothing waits" } else { "nothing waits from there on" };
         return out.line(none);
     }
-    let mut table = Columns::new(&["QUESTION", "RUN", "TOOL", "KIND", "ASKED", "EXPIRES", "NEEDS"]);
+    let mut table =
+        Columns::new(&["QUESTION", "RUN", "TOOL", "KIND", "ASKED", "EXPIRES", "NEEDS", "ALIKE"]);
     for line in lines {
         table.row(cells(line));
     }
@@ -129,13 +157,16 @@ fn how_to_decide(lines: &[Result<Line, DamagedRow>]) -> Vec<&'static str> {
     if any(QuestionKind::Approval) {
         rows.push("see and decide: portcullis approve QUESTION, or portcullis reject QUESTION");
     }
+    if lines.iter().flatten().any(|line| !line.alike.is_empty()) {
+        rows.push("decide on all that ask for the same call: portcullis approve QUESTION --alike");
+    }
     if any(QuestionKind::UnknownOutcome) {
         rows.push("settle an unknown_outcome: portcullis answer QUESTION happened|did-not-happen|run-again");
     }
     rows
 }
 
-fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
+fn cells(line: &Result<Line, DamagedRow>) -> [String; 8] {
     let dash = || "-".to_owned();
     match line {
         Ok(line @ Line { question, tool, .. }) => {
@@ -157,6 +188,10 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
                     reviewers.count,
                     text::one_line(&reviewers.role, 60)
                 ),
+                match line.alike.len() {
+                    0 => dash(),
+                    others => format!("{others} more"),
+                },
             ]
         }
         Err(damaged) => [
@@ -165,6 +200,7 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
             dash(),
             "damaged".to_owned(),
             format!("column {}", damaged.column),
+            dash(),
             dash(),
             dash(),
         ],

@@ -38,6 +38,47 @@ fn assert_closed(out: &str) {
 }
 
 #[test]
+fn one_answer_is_given_to_all_questions_about_the_same_call() {
+    let scene = Scene::new();
+    let same = ["one", "two", "three"].map(|goal| scene.asking(goal, "office/inbox"));
+    let other = scene.asking("four", "office/outbox");
+    let inbox = scene.run(&["inbox"]).out(0);
+    assert_eq!(inbox.matches("2 more").count(), 3, "{inbox}");
+    assert!(inbox.contains("portcullis approve QUESTION --alike"), "{inbox}");
+    let out = scene.run(&["approve", &same[1].to_string(), "--alike", "--yes"]).out(0);
+    assert_closed(out.split("ONE ANSWER TO 3 QUESTIONS").next().unwrap());
+    for run in same {
+        let question = scene.question(run);
+        assert!(out.contains(&question.id.to_string()), "{out}");
+        assert_eq!((question.status, question.uses), (QuestionStatus::Granted, 1));
+        // The gate accepts the one signature for each, once.
+        let attached = block_on(scene.gate.attach(&scene.scope, run)).unwrap();
+        let Attached::Held(mut held, Progress::Allowed) = attached else { panic!("not allowed") };
+        assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    }
+    assert_eq!(scene.question(other).status, QuestionStatus::Open);
+    // The control: alone, only the one that was named is decided.
+    let alone = [scene.asking("five", "a"), scene.asking("six", "a")];
+    let out = scene.run(&["reject", &alone[0].to_string(), "--yes"]).out(0);
+    assert!(!out.contains("ONE ANSWER"), "{out}");
+    assert_eq!(scene.question(alone[0]).status, QuestionStatus::Rejected);
+    assert_eq!(scene.question(alone[1]).status, QuestionStatus::Open);
+}
+
+#[test]
+fn a_question_that_was_answered_meanwhile_is_told_and_keeps_none_of_the_others() {
+    let scene = Scene::with(2, Limits::default());
+    let runs = ["one", "two"].map(|goal| scene.asking(goal, "office/inbox"));
+    // Ann has said yes to the second one already.
+    scene.run(&["approve", &runs[1].to_string(), "--yes"]).out(0);
+    let told = scene.run(&["approve", &runs[0].to_string(), "--alike", "--yes", "--json"]).json(1);
+    assert_eq!(text_at(&told, "/led_to"), "more_needed");
+    assert_eq!(text_at(&told, "/alike/0/led_to"), "refused");
+    assert!(!text_at(&told, "/alike/0/error").is_empty());
+    assert_eq!(runs.map(|run| scene.question(run).yes), [1, 1]);
+}
+
+#[test]
 fn approve_shows_the_whole_question_and_decides_on_its_digest() {
     let scene = Scene::new();
     let run = scene.asking("send the page to the office", "office/inbox");

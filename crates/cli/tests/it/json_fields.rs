@@ -96,7 +96,9 @@ fn what_runs_questions_and_steps_write_is_what_the_document_lists() {
     let mut shown = json(&["show", &run]);
     let mut explained = json(&["explain", &run]);
     let stuck = json(&["runs", "--stuck"]);
-    check("`approve`, `reject`, `answer`", &json(&["approve", &run, "--yes"]), &[]);
+    home.scripted(SCRIPT, &["-c", &asking]).exits(3);
+    let decided = json(&["approve", &run, "--alike", "--yes"]);
+    check("`approve`, `reject`, `answer`", &decided, &[]);
     rests.extend(json(&["resume", &run]));
     check("`run`, `resume`", &rests, &[]);
     check("`runs`", &[&json(&["runs"])[..], &stuck].concat(), &["`explain RUN [STEP]`"]);

@@ -1,0 +1,93 @@
+//! Open questions about the same call: one card, one signature, one use for each.
+
+use portcullis_domain::ports::{MAX_PAGE, Page};
+use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
+use portcullis_domain::run::RunStatus;
+use portcullis_domain::scope::Scope;
+
+use crate::assemble::Database;
+use crate::failure::{Code, Failure};
+use crate::lookup::{self, Asked, Words, words};
+
+/// The most questions that one signature covers.
+const MAX_COVERED: usize = 64;
+
+/// Open questions that are looked at for one that is alike.
+const MAX_LOOKED_AT: u64 = 20_000;
+
+/// The open questions whose card has the same bytes, which ask the same people, and whose no does the same; without the one
+/// that was asked for. Each is checked as that one was.
+pub(super) async fn alike(
+    db: &dyn Database,
+    scope: &Scope,
+    asked: &Asked,
+) -> Result<Vec<Asked>, Failure> {
+    let mut found = Vec::new();
+    let mut offset = 0;
+    loop {
+        let page = Page { offset, limit: MAX_PAGE };
+        let rows = db.questions(scope, None, Some(QuestionStatus::Open), page).await?.rows;
+        let read = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        for question in rows.into_iter().flatten().filter(|other| may_be(asked, other)) {
+            if let Some(other) = same(db, scope, asked, question).await? {
+                found.push(other);
+            }
+        }
+        if found.len() >= MAX_COVERED {
+            let sentence = format!("more than {MAX_COVERED} questions ask for the same call");
+            return Err(Failure::new(Code::State, sentence).hint(
+                "nothing was decided; decide on them one by one, or cancel what runs too often",
+            ));
+        }
+        offset = offset.saturating_add(read);
+        if read < u64::from(MAX_PAGE) || offset >= MAX_LOOKED_AT {
+            return Ok(found);
+        }
+    }
+}
+
+/// What the row alone says.
+fn may_be(asked: &Asked, other: &Question) -> bool {
+    let this = &asked.question;
+    other.id != this.id
+        && other.kind == QuestionKind::Approval
+        && other.card.size == this.card.size
+        && other.reviewers == this.reviewers
+        && other.on_rejection == this.on_rejection
+        && other.uses == this.uses
+}
+
+async fn same(
+    db: &dyn Database,
+    scope: &Scope,
+    asked: &Asked,
+    question: Question,
+) -> Result<Option<Asked>, Failure> {
+    let Words::Here(card) = words(db, scope, question.card, u64::MAX).await? else {
+        return Ok(None);
+    };
+    let run = lookup::run_row(db, scope, question.run)?;
+    let waits = run.status == RunStatus::Waiting && run.question == Some(question.id);
+    if card != asked.card_bytes || !waits {
+        return Ok(None);
+    }
+    lookup::asked(db, scope, run, question).await.map(Some)
+}
+
+/// A row for each, as it is shown before the decision.
+pub(super) fn rows(others: &[Asked]) -> Vec<String> {
+    let mut rows = Vec::new();
+    if others.is_empty() {
+        return rows;
+    }
+    let count = others.len().saturating_add(1);
+    rows.push(format!(
+        "ONE ANSWER TO {count} QUESTIONS about this very call, each of which it allows once:"
+    ));
+    for other in others {
+        let owner = crate::output::text::one_line(&other.run.owner, 60);
+        let (question, run) = (other.question.id, other.run.id);
+        rows.push(format!("  {question}  {run}  step {}  | {owner}", other.step.index));
+    }
+    rows
+}
