@@ -176,6 +176,19 @@ const RULES: &[Rule] = &[
         never: &[],
     },
     Rule {
+        package: "portcullis-simulate",
+        may_use: &[
+            "portcullis-audit",
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-engine",
+            "portcullis-policy",
+            "portcullis-store",
+            "portcullis-testkit",
+        ],
+        never: &["tokio", "reqwest", "axum", "rmcp", "wasmtime", "landlock"],
+    },
+    Rule {
         package: "portcullis-crash-grid",
         may_use: &["portcullis", "portcullis-testkit"],
         never: &["axum", "clap", "rmcp", "wasmtime"],

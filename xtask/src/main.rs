@@ -16,6 +16,7 @@ mod provision;
 mod runners;
 #[cfg(test)]
 mod scratch;
+mod simulate;
 mod skips;
 mod stages;
 mod table;
@@ -42,6 +43,9 @@ usage: cargo xtask <command>
   claims --write      make docs/security.md from it
   claims --mutate [--only ID]…
                       break the product for each claim, in a copy, and require that a test fails
+  simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults
+                      seeded histories of the engine against an oracle; a model explored exhaustively; planted
+                      faults that have to be found
   crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory]
                       kill runs at every point of their life, take them up again and count what happened;
                       without a choice a shard of about a minute and a half; the grid is kept in
@@ -104,6 +108,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),
         "clippy" => stages::clippy(&root, rest),
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
+        "simulate" => simulate::run(&root, rest),
         "crash-grid" => crash_grid::run(&root, rest),
         "bench" => {
             let options = bench::Options::read(rest).map_err(|error| Usage(error.to_string()))?;

@@ -285,6 +285,10 @@ impl Core {
                 status if status.is_started() => {
                     Err(GateError::Misuse("the outcome of a call is not recorded; attach again"))
                 }
+                // The same for a proposal that something kept from being judged.
+                StepStatus::Deciding if self.ready.is_none() => {
+                    Err(GateError::Misuse("a recorded proposal is not judged; attach again"))
+                }
                 _ => Ok(self.progress()),
             };
         }
@@ -300,13 +304,12 @@ impl Core {
 
     /// Records the raw bytes of a proposal before anything looks at them: written, so that it survives the end of
     /// this process, and synced by the next append that is.
-    pub(crate) async fn record_proposal(&mut self, raw: &[u8]) -> Result<(), GateError> {
+    pub(crate) async fn record_proposal(&mut self, raw: &Content) -> Result<(), GateError> {
         let step = self.open_step_id()?;
-        let content = Content::seal(raw.to_vec(), self.parts.entropy.as_ref());
-        let body = Body::StepProposed(StepProposed { proposal: content.reference() });
+        let body = Body::StepProposed(StepProposed { proposal: raw.reference() });
         let batch = Batch {
             events: vec![self.event(Some(step), body)],
-            contents: vec![content],
+            contents: vec![raw.clone()],
             ..Batch::default()
         };
         self.append(batch, Durability::Written).await

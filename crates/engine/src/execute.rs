@@ -10,11 +10,11 @@ use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
 use portcullis_domain::permit::{self, Intent};
 use portcullis_domain::ports::{
-    Append, Condition, Durability, Place, StoreError, ToolFailure, ToolOutput,
+    Append, Condition, Durability, Page, Place, StoreError, ToolFailure, ToolOutput,
 };
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
-use portcullis_domain::step::StepStatus;
+use portcullis_domain::step::{Step, StepStatus};
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
@@ -28,6 +28,9 @@ use crate::step::Judgement;
 
 /// How often commit 1 is composed anew when something was recorded meanwhile.
 pub(crate) const MAX_TRIES: u32 = 8;
+
+/// How many of the last steps are looked through for an outcome whose commit was in doubt.
+const LOOKED_AT: u32 = 8;
 
 /// What became of an execution.
 pub(crate) enum Concluded {
@@ -358,6 +361,8 @@ impl Core {
     pub(crate) async fn end_executed(&mut self, ending: Ending) -> Result<Concluded, GateError> {
         let place = self.open_place();
         let ending = ending.under_lease();
+        // What is read anew may be another step.
+        let step = self.open_or_last()?;
         let recorded = self.record_end(&ending).await;
         match (recorded, ending.outcome) {
             (Ok(Progress::Ended(_)), Some(outcome)) if !self.finished_here() => {
@@ -368,8 +373,10 @@ impl Core {
                 Ok(Concluded::Done(progress))
             }
             (Err(GateError::Store(StoreError::LeaseLost)), Some(outcome)) => {
-                let (run, step) = (self.run_id(), self.open_or_last()?);
-                late::record(&self.parts, &self.scope, run, step, self.epoch, outcome).await;
+                let run = self.run_id();
+                if !self.is_recorded(step, &outcome).await {
+                    late::record(&self.parts, &self.scope, run, step, self.epoch, outcome).await;
+                }
                 Err(StoreError::LeaseLost.into())
             }
             (Err(error), _) => Err(error),
@@ -379,6 +386,17 @@ impl Core {
     /// True when the latest step has the observation of its own execution.
     fn finished_here(&self) -> bool {
         self.state.step().is_some_and(|step| step.observation.is_some())
+    }
+
+    /// Whether the step ended with exactly this outcome after all: its commit was in doubt, and is stored.
+    async fn is_recorded(&self, step: StepId, outcome: &Outcome) -> bool {
+        // Contents are salted, so that no other outcome is the same.
+        let same =
+            |row: &Step| row.id == step && row.observation.as_ref() == Some(&outcome.observation);
+        let last = self.state.run.step_count;
+        let page = Page { offset: last.saturating_sub(u64::from(LOOKED_AT)), limit: LOOKED_AT };
+        let read = self.parts.store.steps(&self.scope, self.run_id(), page).await;
+        read.is_ok_and(|rows| rows.rows.iter().flatten().any(same))
     }
 
     fn open_or_last(&self) -> Result<StepId, GateError> {

@@ -1,7 +1,7 @@
 //! What people do beside a run: answering its questions, and ending it. No lease is needed.
 
 use portcullis_canon::{Digest, Limits, Value, parse};
-use portcullis_domain::approval::{Answer, Signature, Statement};
+use portcullis_domain::approval::{Answer, Approval, Signature, Statement};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, QuestionAnswered, RunFinished, StepFinished};
 use portcullis_domain::fold::RunState;
@@ -107,6 +107,12 @@ async fn try_answer(
     let keys = parts.keys.as_ref();
     let reviewer = signer(&question, statement, &answer.signature, &state.run.owner, keys)
         .map_err(GateError::Approval)?;
+    let again = |approval: &Approval| {
+        approval.person == reviewer.person || approval.statement.key == statement.key
+    };
+    if state.approvals.iter().any(again) {
+        return Err(GateError::Approval(ApprovalFault::People));
+    }
     let salt = content(parts, scope, state.run.salt, "run salt").await?;
     let composed =
         compose_answer(parts, scope, &state, &question, answer, &reviewer.person, &salt).await?;

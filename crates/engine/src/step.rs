@@ -8,7 +8,7 @@ use portcullis_domain::event::{Body, StepJudged};
 use portcullis_domain::grant::Grant;
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::label::Labels;
-use portcullis_domain::ports::NewEvent;
+use portcullis_domain::ports::{NewEvent, StoreError};
 use portcullis_domain::proposal::{MAX_PROPOSAL_BYTES, ProposalKind};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::run::EndReason;
@@ -57,17 +57,23 @@ impl Core {
         // What is longer than a proposal may be is kept as far as that can be seen.
         let mut raw = raw;
         raw.truncate(MAX_PROPOSAL_BYTES.saturating_add(1));
+        let raw = Content::seal(raw, self.parts.entropy.as_ref());
         match self.record_proposal(&raw).await {
-            Err(GateError::Store(error)) if moved(&error) => {
+            Err(GateError::Store(error)) if moved(&error) || error == StoreError::InDoubt => {
                 self.reload().await?;
                 if let Some(ended) = self.ended() {
                     return Ok(ended);
                 }
-                self.record_proposal(&raw).await?;
+                match self.open_step().and_then(|step| step.proposal) {
+                    None => self.record_proposal(&raw).await?,
+                    // It was in doubt, and is stored.
+                    Some(recorded) if recorded == raw.reference() => {}
+                    Some(_) => return Err(GateError::Misuse("no step awaits a proposal")),
+                }
             }
             recorded => recorded?,
         }
-        self.decide(&raw, echo).await
+        self.decide(raw.bytes(), echo).await
     }
 
     /// Judges the open step's recorded proposal.

@@ -83,6 +83,10 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     parts.store.append(scope, first_append(parts, task, run, root, salt)).await?;
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
+    // Whoever is stopped here for a whole term finds another's lease, and must not take it for its own.
+    if state.run.epoch != Epoch::NONE.next() {
+        return Err(StoreError::LeaseLost.into());
+    }
     let thread = parts.store.thread(scope, state.run.thread).await?.ok_or(gone)?;
     let core = core(parts, scope, state, thread, goal, salt_bytes);
     heartbeat::start(&core)?;

@@ -117,7 +117,11 @@ fn four_eyes_are_two_people_and_not_the_asker() {
         world.answer("ben", &question, Answer::Approve).unwrap(),
         Answered::MoreNeeded { people: 1 }
     );
-    assert!(world.answer("ben", &question, Answer::Approve).is_err());
+    // One word each: neither a second yes nor a no after it, and neither is taken for a fault of the gate.
+    for word in [Answer::Approve, Answer::Reject] {
+        let second = world.answer("ben", &question, word);
+        assert!(matches!(second, Err(GateError::Approval(ApprovalFault::People))), "{word:?}");
+    }
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)));
     assert_eq!(world.tools.effects("send"), 0);
 }
