@@ -26,6 +26,8 @@ pub mod stage;
 pub mod store_contract;
 pub mod tool_contract;
 pub mod tree;
+#[cfg(feature = "trial")]
+pub mod trial;
 
 mod block_on;
 
