@@ -15,6 +15,7 @@
 
 pub mod counter;
 pub mod crash;
+pub mod doubles;
 pub mod forge;
 pub mod permit;
 pub mod ports;

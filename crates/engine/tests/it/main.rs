@@ -16,6 +16,7 @@ mod admission;
 mod approvals;
 mod damaged;
 mod diff;
+mod doubles;
 mod drivers;
 mod dropped;
 mod edges;
