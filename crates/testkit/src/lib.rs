@@ -18,6 +18,7 @@ pub mod crash;
 pub mod doubles;
 pub mod forge;
 pub mod permit;
+pub mod policy_table;
 pub mod ports;
 pub mod preload;
 pub mod recording_store;

@@ -14,6 +14,7 @@ use portcullis_policy::ClassTable;
 use portcullis_store::memory::MemoryStore;
 
 use super::*;
+use crate::doubles::FaultyStore;
 
 /// What the tool does.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,13 @@ impl ToolSource for Payer {
     }
 }
 
+/// Two payments, each to be made once.
+const PAYMENTS: [&str; 3] = [
+    r#"{"kind":"tool_call","tool":"pay","arguments":{"to":1}}"#,
+    r#"{"kind":"tool_call","tool":"pay","arguments":{"to":2}}"#,
+    r#"{"kind":"complete"}"#,
+];
+
 /// Pays two people, each once.
 fn trial(pay: Pay) -> Trial<MemoryStore> {
     let subject = move || {
@@ -87,11 +95,7 @@ fn trial(pay: Pay) -> Trial<MemoryStore> {
     };
     Trial::new(MemoryStore::new, subject)
         .policy(Arc::new(ClassTable::default()))
-        .script([
-            r#"{"kind":"tool_call","tool":"pay","arguments":{"to":1}}"#,
-            r#"{"kind":"tool_call","tool":"pay","arguments":{"to":2}}"#,
-            r#"{"kind":"complete"}"#,
-        ])
+        .script(PAYMENTS)
         .check(|store: &MemoryStore, keys| {
             let options = Options { keys: &[keys], ..Options::default() };
             let report = verify(store.begin().unwrap().as_mut(), options).unwrap();
@@ -240,6 +244,35 @@ fn a_loop_of_ones_own_is_tried_as_well() {
     report.assert_kept();
     assert_eq!(report.undisturbed.effects, ["1"]);
     assert!(report.tried.len() >= 10, "{report}");
+}
+
+/// A store whose answer is lost once: what it was told is stored, and the run cannot know.
+#[test]
+fn a_lost_answer_of_the_store_doubles_nothing() {
+    for number in 1..=8 {
+        let fired = Arc::new(AtomicU64::new(0));
+        let (count, honest) = (Arc::clone(&fired), trial(HONEST));
+        let fresh = move |at: Timestamp, entropy: &dyn Entropy| {
+            FaultyStore::new(Arc::new(MemoryStore::new(at, entropy))).losing_answer(number)
+        };
+        let report = Trial::new(fresh, move || (honest.subject)())
+            .policy(Arc::new(ClassTable::default()))
+            .script(PAYMENTS)
+            .people(who_looks)
+            .check(move |store: &FaultyStore, _| {
+                count.fetch_add(store.fired(), Ordering::SeqCst);
+                Vec::new()
+            })
+            .run();
+        // In the undisturbed run for certain, and in every other one that came so far.
+        assert!(fired.load(Ordering::SeqCst) > 1, "{number}");
+        for tried in report.tried.iter().chain([&report.undisturbed]) {
+            let mut paid = tried.effects.clone();
+            paid.sort();
+            paid.dedup();
+            assert_eq!(paid.len(), tried.effects.len(), "{number}: {}", tried.point);
+        }
+    }
 }
 
 #[test]
