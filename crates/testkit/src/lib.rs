@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arguments;
 pub mod counter;
 pub mod crash;
 pub mod doubles;
@@ -32,5 +33,6 @@ pub mod tree;
 pub mod trial;
 
 mod block_on;
+mod dice;
 
 pub use block_on::block_on;

@@ -13,8 +13,8 @@
 //! ];
 //! assert_answers(&ClassTable::default(), &rows);
 //!
-//! // A policy that allows less differs in two rows, and both are told.
-//! assert_eq!(mismatches(&ClassTable::empty(), &rows).len(), 2);
+//! // A table that names no class denies all three, the last for another reason, and all of it is told.
+//! assert_eq!(mismatches(&ClassTable::empty(), &rows).len(), 3);
 //! ```
 
 use std::fmt;

@@ -6,9 +6,10 @@ use portcullis_canon::{Limits, Object, Schema, Value, parse, sanitize};
 use portcullis_domain::ports::{ToolFailure, ToolOutput, ToolSource};
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 
-use super::arguments::{Dice, listed, rolled};
+use super::arguments::{listed, rolled};
 use super::{Example, Subject};
 use crate::block_on;
+use crate::dice::Dice;
 use crate::permit::permit_for;
 
 /// Random calls of each tool.
