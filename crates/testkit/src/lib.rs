@@ -23,6 +23,7 @@ pub mod policy_table;
 pub mod ports;
 pub mod preload;
 pub mod recording_store;
+pub mod render;
 pub mod scenario;
 pub mod skip;
 pub mod stage;

@@ -1,7 +1,7 @@
 //! One life of the process: it begins the run or takes it up, drives it, and has its questions answered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 
 use portcullis_canon::{Limits as JsonLimits, from_slice};
 use portcullis_domain::approval::{Answer, Statement};
@@ -14,6 +14,7 @@ use portcullis_engine::{Attached, Driven, Gate, GateError, Parts, Task};
 
 use super::people::{Asked, People};
 use super::report::Rest;
+use super::watch::Shown;
 use super::{Effects, Loop, Rule};
 
 /// How often a run may come to rest before it counts as stuck.
@@ -29,6 +30,8 @@ pub(super) struct Life {
     pub(super) effects: Arc<Effects>,
     /// Effects before the latest call.
     pub(super) before: Arc<AtomicUsize>,
+    /// The cards that people said yes to.
+    pub(super) shown: Arc<Shown>,
     /// How often people had a call run again.
     pub(super) run_again: Arc<AtomicU64>,
 }
@@ -101,6 +104,10 @@ impl Life {
         let happened = effects.len() > self.before.load(Ordering::Acquire);
         let asked = Asked { question: &question, card: &card, effects: &effects, happened };
         let Some(answer) = (self.people)(&asked) else { return Ok(false) };
+        if answer.grants() {
+            let mut cards = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            cards.insert(question.step, shown.bytes().to_vec());
+        }
         // A question about an outcome asks a role that nobody may have asked for people before.
         let _everybody = self.parts.keys.people(&question.reviewers.role);
         for person in (0..).map_while(People::name) {

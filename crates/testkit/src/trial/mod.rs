@@ -98,7 +98,7 @@ use people::People;
 pub use people::{Asked, nobody_knows, who_looks, who_runs_again};
 pub use report::{Finding, Kind, Point, Report, Rest, Side, Tried};
 use script::Script;
-use watch::{Watch, Watched};
+use watch::{Shown, Watch, Watched};
 
 /// What tells the effects that happened so far, each by a name of its own, in order.
 type Effects = dyn Fn() -> Vec<String> + Send + Sync;
@@ -315,6 +315,7 @@ impl<S: Store + 'static> Trial<S> {
             people: Arc::clone(&self.people),
             effects: Arc::clone(&world.subject.effects),
             before: Arc::clone(&world.before),
+            shown: Arc::clone(&world.shown),
             run_again: Arc::clone(&world.run_again),
         };
         let rest = match crew.run(life.live(), &world.clock, &|| store.is_dead()) {
@@ -353,6 +354,7 @@ struct World<S> {
     people: Arc<People>,
     subject: Subject,
     before: Arc<AtomicUsize>,
+    shown: Arc<Shown>,
     run_again: Arc<AtomicU64>,
 }
 
@@ -368,8 +370,8 @@ impl<S: Store + 'static> World<S> {
         let entropy = Arc::new(SeededEntropy::new(7));
         let store = Arc::new((trial.fresh)(clock.now(), &*entropy));
         let subject = (trial.subject)();
-        let (before, run_again) = (Arc::default(), Arc::default());
-        Self { store, clock, entropy, people: Arc::default(), subject, before, run_again }
+        let (before, shown, run_again) = (Arc::default(), Arc::default(), Arc::default());
+        Self { store, clock, entropy, people: Arc::default(), subject, before, shown, run_again }
     }
 
     /// A store that ends its process at `aim`, and a watch on both.
@@ -388,7 +390,13 @@ impl<S: Store + 'static> World<S> {
         }
         let store = Arc::new(store);
         let effects = Arc::clone(&self.subject.effects);
-        let watch = Watch::new(store.clone(), aim.cloned(), effects, Arc::clone(&self.before));
+        let watch = Watch::new(
+            store.clone(),
+            aim.cloned(),
+            effects,
+            Arc::clone(&self.before),
+            Arc::clone(&self.shown),
+        );
         let watch = Arc::new(watch);
         // Nobody else has set it.
         let _first = seen.set(Arc::downgrade(&watch));

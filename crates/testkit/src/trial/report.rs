@@ -65,6 +65,8 @@ pub enum Kind {
     Loss,
     /// A tool says of itself what is not so.
     FalseClaim,
+    /// What ran is not, byte for byte, what people said yes to.
+    NotShown,
     /// The check of the record found something.
     NotIntact,
     /// The run could not be taken to an end, or to people who have no answer.
@@ -79,6 +81,7 @@ impl Kind {
             Self::Double => "double",
             Self::Loss => "loss",
             Self::FalseClaim => "false claim",
+            Self::NotShown => "not shown",
             Self::NotIntact => "not intact",
             Self::Stuck => "stuck",
         }

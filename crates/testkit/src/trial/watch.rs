@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use portcullis_domain::id::StepId;
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{BoxFuture, ToolFailure, ToolOutput, ToolSource};
 use portcullis_domain::tool::{EffectClass, ToolSpec};
@@ -11,6 +12,10 @@ use portcullis_domain::tool::{EffectClass, ToolSpec};
 use super::Effects;
 use super::report::{Kind, Point, Side};
 use crate::crash::{CrashStore, Moment, Phase};
+use crate::render::same_bytes;
+
+/// The cards that people said yes to, in their bytes, by step.
+pub(super) type Shown = Mutex<BTreeMap<StepId, Vec<u8>>>;
 
 /// What the watched sources of one process tell.
 pub(super) struct Watch {
@@ -19,6 +24,7 @@ pub(super) struct Watch {
     effects: Arc<Effects>,
     /// Shared by all processes: effects before the latest call was started.
     before: Arc<AtomicUsize>,
+    shown: Arc<Shown>,
     calls: AtomicU64,
     points: Mutex<Vec<Point>>,
     lies: Mutex<Vec<(Kind, String)>>,
@@ -30,17 +36,10 @@ impl Watch {
         aim: Option<Point>,
         effects: Arc<Effects>,
         before: Arc<AtomicUsize>,
+        shown: Arc<Shown>,
     ) -> Self {
-        let calls = AtomicU64::new(0);
-        Self {
-            store,
-            aim,
-            effects,
-            before,
-            calls,
-            points: Mutex::default(),
-            lies: Mutex::default(),
-        }
+        let (calls, points, lies) = (AtomicU64::new(0), Mutex::default(), Mutex::default());
+        Self { store, aim, effects, before, shown, calls, points, lies }
     }
 
     /// Passes a point at an append.
@@ -75,6 +74,17 @@ impl Watch {
             self.store.end();
         }
         ends
+    }
+
+    /// Holds what is about to run against what people were shown, if they were.
+    fn was_shown(&self, permit: &Permit) {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let card = shown.get(&permit.step());
+        let same = card.map_or(Ok(()), |card| same_bytes(card, permit.tool(), permit.arguments()));
+        if let Err(text) = same {
+            let mut lies = self.lies.lock().unwrap_or_else(PoisonError::into_inner);
+            lies.push((Kind::NotShown, text));
+        }
     }
 
     /// Holds what a call did against what its tool says.
@@ -130,6 +140,7 @@ impl ToolSource for Watched {
             let watch = &self.watch;
             let tool = permit.tool().to_owned();
             let number = watch.calls.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+            watch.was_shown(&permit);
             let before = (watch.effects)().len();
             if watch.pass(number, &tool, Side::Before) {
                 // Nobody hears of it: the process is gone.
@@ -140,5 +151,49 @@ impl ToolSource for Watched {
             watch.pass(number, &tool, Side::After);
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_canon::Object;
+
+    use super::*;
+    use crate::block_on;
+    use crate::permit::permit_for;
+    use crate::recording_store::RecordingStore;
+    use crate::render::card;
+
+    /// Answers, and does nothing.
+    struct Idle;
+
+    impl ToolSource for Idle {
+        fn specs(&self) -> Vec<ToolSpec> {
+            Vec::new()
+        }
+
+        fn blocks(&self) -> bool {
+            false
+        }
+
+        fn call(&self, _: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>> {
+            Box::pin(async { Ok(ToolOutput { content: Vec::new(), labels: None }) })
+        }
+    }
+
+    #[test]
+    fn what_runs_is_held_against_the_card_that_was_shown() {
+        for (shown, told) in [("ann", 0), ("ben", 1)] {
+            let permit = permit_for("send", Object::from_iter([("to", "ann")]));
+            let bytes = card("send", Object::from_iter([("to", shown)])).to_canonical();
+            let cards = Arc::new(Mutex::new(BTreeMap::from([(permit.step(), bytes)])));
+            let store = Arc::new(CrashStore::new(Arc::new(RecordingStore::new()), || {}));
+            let effects: Arc<Effects> = Arc::new(Vec::new);
+            let watch = Arc::new(Watch::new(store, None, effects, Arc::default(), cards));
+            block_on(Watched::new(Arc::new(Idle), Arc::clone(&watch)).call(permit)).unwrap();
+            let lies = watch.lies();
+            assert_eq!(lies.len(), told, "{shown}");
+            assert!(lies.iter().all(|(kind, _)| *kind == Kind::NotShown));
+        }
     }
 }
