@@ -9,7 +9,11 @@
 //! assert_eq!(permit.tool(), "files.list");
 //! ```
 //!
-//! It knows nothing of any store, policy, tool or agent that it tests: they are handed to it behind their ports.
+//! For whoever depends on it: [`trial`] runs tools, a policy and a loop under crashes, [`policy_table`] checks a policy,
+//! [`arguments`] draws from a JSON Schema, [`render`] judges what people are shown, and [`doubles`] mean no good.
+//!
+//! It knows nothing of any store, policy, tool or agent that it tests: they are handed to it behind their ports. Only
+//! [`trial`] uses the engine, behind a feature of that name that is on by default.
 
 #![forbid(unsafe_code)]
 
