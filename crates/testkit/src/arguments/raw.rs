@@ -1,6 +1,6 @@
 //! Texts of arguments at the bounds of what is read at all: what no value can hold has to be bytes.
 
-use portcullis_canon::{Limits, Value};
+use portcullis_canon::{Limits, MAX_NUMBER_BYTES, Value};
 
 /// Whether `canon::parse` takes the bytes, under [`Limits::BARE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,18 @@ const STRINGS: [(&str, &[u8], Reads); 14] = [
     ("an unknown escape", b"\\x41", Reads::Refused),
 ];
 
+/// What stands where a number does.
+const NUMBERS: [(&str, &str, Reads); 7] = [
+    ("the largest whole number of a machine", "18446744073709551615", Reads::Taken),
+    // The schema refuses it, by the rule `number`.
+    ("a number that no machine holds", "18446744073709551616.5", Reads::Taken),
+    ("the largest exponent", "1e10000", Reads::Taken),
+    ("an exponent too large", "1e10001", Reads::Refused),
+    ("a zero before a number", "01", Reads::Refused),
+    ("a plus", "+1", Reads::Refused),
+    ("a bare point", "1.", Reads::Refused),
+];
+
 /// Whole texts.
 const WHOLE: [(&str, &[u8], Reads); 8] = [
     ("nothing", b"", Reads::Refused),
@@ -65,6 +77,16 @@ pub(super) fn texts(valid: &[Value]) -> Vec<Raw> {
             let bytes = [before.as_bytes(), inside, after.as_bytes()].concat();
             all.push(Raw { name, bytes, reads });
         }
+    }
+    for (name, number, reads) in NUMBERS {
+        all.push(Raw { name, bytes: format!("{{\"a\":{number}}}").into_bytes(), reads });
+    }
+    for (name, digits, reads) in [
+        ("the longest number", MAX_NUMBER_BYTES, Reads::Taken),
+        ("a number of one digit too many", MAX_NUMBER_BYTES.saturating_add(1), Reads::Refused),
+    ] {
+        let text = format!("{{\"a\":{}}}", "7".repeat(digits));
+        all.push(Raw { name, bytes: text.into_bytes(), reads });
     }
     let depth = usize::try_from(Limits::BARE.max_depth).unwrap_or(0);
     for (name, depth, reads) in [
