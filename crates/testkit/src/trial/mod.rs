@@ -141,6 +141,7 @@ pub struct Trial<S> {
     people: Arc<Rule>,
     check: Option<Arc<Check<S>>>,
     limits: Limits,
+    twice: bool,
 }
 
 impl<S> Clone for Trial<S> {
@@ -153,6 +154,7 @@ impl<S> Clone for Trial<S> {
             people: Arc::clone(&self.people),
             check: self.check.clone(),
             limits: self.limits.clone(),
+            twice: self.twice,
         }
     }
 }
@@ -174,6 +176,7 @@ impl<S: Store + 'static> Trial<S> {
             people: Arc::new(nobody_knows),
             check: None,
             limits: Limits::default(),
+            twice: false,
         }
     }
 
@@ -236,46 +239,62 @@ impl<S: Store + 'static> Trial<S> {
         self
     }
 
-    /// Tries every point. It takes one run, and two lives of a process for each point.
-    pub fn run(&self) -> Report {
-        let (undisturbed, points, mut findings) = self.attempt(&Point::Undisturbed);
-        findings.extend(undisturbed.judge(&undisturbed));
-        let mut tried = Vec::new();
-        for point in points {
-            let (one, passed, found) = self.attempt(&point);
-            findings.extend(found);
-            findings.extend(one.judge(&undisturbed));
-            if !passed.contains(&point) {
-                let text = "the process did not come there: something differs between two runs";
-                findings.push(Finding { point, kind: Kind::Stuck, text: text.to_owned() });
-            }
-            tried.push(one);
-        }
-        Report { undisturbed, tried, findings }
+    /// Ends the process that takes the run up as well, at each of its points in turn.
+    #[must_use]
+    pub fn twice(mut self) -> Self {
+        self.twice = true;
+        self
     }
 
-    /// One run with one end of its process; what became of it, the points of the first process, and what was found.
-    fn attempt(&self, point: &Point) -> (Tried, Vec<Point>, Vec<Finding>) {
-        let world = World::new(self);
-        let aim = (*point != Point::Undisturbed).then_some(point);
-        let (mut rest, first) = self.live(&world, 1, aim);
-        let mut lies = first.lies();
-        if aim.is_some() && rest.is_none() {
-            let second;
-            (rest, second) = self.live(&world, 2, None);
-            lies.extend(second.lies());
+    /// Tries every point. It takes one run, and two lives of a process for each point; three for each pair of points
+    /// where the second process ends as well.
+    pub fn run(&self) -> Report {
+        let undisturbed = self.attempt(&[]);
+        let mut findings = undisturbed.judged(&undisturbed.tried);
+        let mut tried = Vec::new();
+        for first in undisturbed.points_of(0) {
+            let once = self.attempt(std::slice::from_ref(first));
+            findings.extend(once.judged(&undisturbed.tried));
+            let seconds = if self.twice { once.points_of(1) } else { &[] };
+            let again: Vec<Attempt> = seconds
+                .iter()
+                .map(|second| self.attempt(&[first.clone(), second.clone()]))
+                .collect();
+            findings.extend(again.iter().flat_map(|twice| twice.judged(&undisturbed.tried)));
+            tried.push(once.tried);
+            tried.extend(again.into_iter().map(|twice| twice.tried));
         }
+        Report { undisturbed: undisturbed.tried, tried, findings }
+    }
+
+    /// One run whose processes end at these points, one after another, and the last one nowhere.
+    fn attempt(&self, aims: &[Point]) -> Attempt {
+        let world = World::new(self);
+        let (mut rest, mut passed, mut lies) = (None, Vec::new(), Vec::new());
+        for (pid, aim) in (1..).zip(aims.iter().map(Some).chain([None])) {
+            let (came_to, watch) = self.live(&world, pid, aim);
+            lies.extend(watch.lies());
+            passed.push(watch.points());
+            rest = came_to;
+            if rest.is_some() {
+                break;
+            }
+        }
+        let missed = aims.iter().zip(&passed).filter(|(aim, points)| !points.contains(aim));
+        lies.extend(missed.map(|(aim, _)| {
+            let text = format!("no process came to `{aim}`: something differs between two runs");
+            (Kind::Stuck, text)
+        }));
+        let breaks = self.check.iter().flat_map(|check| check(&world.store, &*world.people));
+        lies.extend(breaks.map(|text| (Kind::NotIntact, text)));
         let ended = || Rest::Stuck("the process ended of itself".to_owned());
         let tried = Tried {
-            point: point.clone(),
+            point: Point::of(aims),
             rest: rest.unwrap_or_else(ended),
             effects: (world.subject.effects)(),
             run_again: world.run_again.load(Ordering::Acquire),
         };
-        let breaks = self.check.iter().flat_map(|check| check(&world.store, &*world.people));
-        lies.extend(breaks.map(|text| (Kind::NotIntact, text)));
-        let finding = |(kind, text)| Finding { point: point.clone(), kind, text };
-        (tried, first.points(), lies.into_iter().map(finding).collect())
+        Attempt { tried, passed, lies }
     }
 
     /// One life of the process with this number; `None` when it was ended.
@@ -344,6 +363,27 @@ fn driven_by(agent: impl Fn() -> Box<dyn Agent> + Send + Sync + 'static) -> Arc<
         let agent = agent();
         Box::pin(async move { Driving::start(held, agent).await?.finished().await })
     })
+}
+
+/// What came of one run.
+struct Attempt {
+    tried: Tried,
+    /// The points of each process.
+    passed: Vec<Vec<Point>>,
+    lies: Vec<(Kind, String)>,
+}
+
+impl Attempt {
+    fn points_of(&self, process: usize) -> &[Point] {
+        self.passed.get(process).map_or(&[], Vec::as_slice)
+    }
+
+    fn judged(&self, expected: &Tried) -> Vec<Finding> {
+        let point = &self.tried.point;
+        let finding = |(kind, text)| Finding { point: point.clone(), kind, text };
+        let lies = self.lies.iter().cloned().map(finding);
+        lies.chain(self.tried.judge(expected)).collect()
+    }
 }
 
 /// What outlives the process.

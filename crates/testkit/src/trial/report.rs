@@ -37,6 +37,25 @@ pub enum Point {
         /// On which side.
         side: Side,
     },
+    /// Twice: the process that took the run up ended too.
+    Twice {
+        /// Where the first one ended.
+        first: Box<Self>,
+        /// Where the second one ended.
+        second: Box<Self>,
+    },
+}
+
+impl Point {
+    /// Where processes ended one after another.
+    pub(super) fn of(aims: &[Self]) -> Self {
+        let mut aims = aims.iter().cloned();
+        let first = aims.next().unwrap_or(Self::Undisturbed);
+        aims.fold(first, |first, second| Self::Twice {
+            first: Box::new(first),
+            second: Box::new(second),
+        })
+    }
 }
 
 impl fmt::Display for Point {
@@ -52,6 +71,7 @@ impl fmt::Display for Point {
                 let side = if *side == Side::Before { "before" } else { "after" };
                 write!(f, "{side} effect {number} ({tool})")
             }
+            Self::Twice { first, second } => write!(f, "{first}, then {second}"),
         }
     }
 }

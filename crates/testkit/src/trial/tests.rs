@@ -132,6 +132,33 @@ fn an_honest_tool_and_somebody_who_looks_pass_at_every_point() {
 }
 
 #[test]
+fn a_second_process_that_ends_in_its_recovery_doubles_and_loses_nothing_either() {
+    let report = trial(HONEST).people(who_looks).twice().run();
+    report.assert_kept();
+    let twice: Vec<_> =
+        report.tried.iter().filter(|t| matches!(t.point, Point::Twice { .. })).collect();
+    // Each of the second processes has points of its own: many more than there are for the first.
+    assert!(twice.len() > 100, "{}", twice.len());
+    // A decision that ended its process twice is not made a third time: then the run ends, and says so.
+    let crashed = Rest::Ended(EndReason::DeciderCrashed);
+    let (given_up, done): (Vec<&Tried>, Vec<&Tried>) =
+        twice.iter().copied().partition(|tried| tried.rest == crashed);
+    assert!(done.iter().all(|tried| tried.effects == ["1", "2"]), "{report}");
+    let both = ["1".to_owned(), "2".to_owned()];
+    assert!(given_up.iter().all(|tried| both.starts_with(&tried.effects)), "{report}");
+    assert!(given_up.iter().any(|tried| tried.effects.is_empty()), "{report}");
+    assert!(done.len() > 5 * given_up.len(), "{} {}", done.len(), given_up.len());
+    // The call is cut off twice: before its effect, and again when it is run again.
+    let name = "before effect 1 (pay), then after effect 1 (pay)";
+    assert!(twice.iter().any(|tried| tried.point.to_string() == name), "{report}");
+    // Control: without looking, the second end makes a double where the first alone makes none.
+    let blind = trial(HONEST).people(who_runs_again).twice().run();
+    let doubles = doubles(&blind);
+    assert!(doubles.contains(&name.to_owned()), "{doubles:?}");
+    assert!(!doubles.contains(&"before effect 1 (pay)".to_owned()), "{doubles:?}");
+}
+
+#[test]
 fn where_nobody_knows_it_waits_and_is_neither_doubled_nor_lost() {
     let report = trial(HONEST).run();
     report.assert_kept();
