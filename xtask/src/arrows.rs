@@ -124,7 +124,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         package: "portcullis-testkit",
-        may_use: &["portcullis-canon", "portcullis-domain"],
+        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-engine"],
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp", "wasmtime"],
     },
     Rule {

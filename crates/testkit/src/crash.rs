@@ -234,6 +234,18 @@ impl CrashStore {
         self.watch.renewals.load(Ordering::Acquire)
     }
 
+    /// Ends the process now, at a moment that is not the store's own, such as in the middle of a call.
+    pub fn end(&self) {
+        self.watch.dead.store(true, Ordering::Release);
+        (self.watch.kill)();
+    }
+
+    /// Whether the process has ended.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.watch.alive().is_err()
+    }
+
     /// Does `work` between the two moments of one act.
     async fn between<T>(
         &self,
@@ -611,6 +623,17 @@ mod tests {
         assert!(renewal.as_mut().poll(&mut waker).is_pending());
         assert!(store.spec(Digest::ZERO).as_mut().poll(&mut waker).is_pending());
         assert_eq!(kills.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn it_can_be_ended_between_its_own_moments() {
+        let scene = scene(None);
+        append(&scene.store, Durability::Synced).unwrap();
+        assert!(!scene.store.is_dead());
+        scene.store.end();
+        assert!(scene.store.is_dead());
+        assert_eq!(append(&scene.store, Durability::Synced).unwrap_err(), StoreError::Closed);
+        assert_eq!((scene.inner.appends().len(), scene.kills.load(Ordering::Relaxed)), (1, 1));
     }
 
     #[test]

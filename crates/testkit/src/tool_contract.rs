@@ -90,7 +90,8 @@ pub struct Subject {
 /// - a message is one line of at most 2 KiB without control characters;
 /// - nothing happens before the first poll of a call, and a read-only tool changes nothing at all;
 /// - what says that nothing happened has changed nothing;
-/// - no arguments make a call panic: neither those that break the schema, nor those that keep it and are hostile.
+/// - no arguments make a call panic: neither those that break the schema, nor those that keep it and are hostile, nor
+///   those at its bounds, on both sides ([`crate::arguments`]).
 ///
 /// Arguments are drawn from a fixed seed, so that a finding comes back.
 pub fn findings(fresh: &dyn Fn() -> Subject) -> Vec<String> {

@@ -408,3 +408,53 @@ pub(crate) fn capped(value: &Value, max: usize) -> Value {
         other => other.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use portcullis_testkit::render::{assert_faithful, card, findings};
+
+    use super::*;
+
+    fn mail() -> Card {
+        let arguments = [("subject", "The report"), ("text", "Dear Ann,"), ("to", "ann")];
+        let mut card = card("mail.send", Object::from_iter(arguments));
+        card.authority = vec!["/to".to_owned()];
+        card.rules = vec!["class remote_mutation: ask 1 of operator, no: end_run".to_owned()];
+        card
+    }
+
+    /// What of the sheet depends on the call. The question's own rows would differ by the digest.
+    fn sheet(card: &Card, columns: usize) -> String {
+        let mut sheet = Sheet { rows: Vec::new(), columns };
+        sheet.call(card);
+        // Always the same count, so that a difference has to show in the values.
+        sheet.arguments(&card.arguments, &card.authority, 100);
+        sheet.rules(&card.rules);
+        sheet.rows.join("\n")
+    }
+
+    #[test]
+    fn no_text_moves_the_terminal_forges_a_row_or_hides_a_difference() {
+        for columns in [40, 80, 200] {
+            assert_faithful(&mail(), &|card| sheet(card, columns));
+        }
+    }
+
+    /// Control: one text more, as it is, and all three are found.
+    #[test]
+    fn a_text_as_it_is_beneath_the_sheet_is_found() {
+        let careless = |card: &Card| {
+            let text = card.arguments.get("text").and_then(Value::as_str).unwrap_or_default();
+            format!("{}\n{text}", sheet(card, 80))
+        };
+        let found = findings(&mail(), &careless).join("\n");
+        assert!(found.contains("an escape that clears in `text` moves the terminal"), "{found}");
+        assert!(found.contains("`text` can forge the line"), "{found}");
+        assert!(!found.contains("`to`"), "{found}");
+        let blind = |card: &Card| sheet(&Card { arguments: mail().arguments, ..card.clone() }, 80);
+        let found = findings(&mail(), &blind).join("\n");
+        assert!(found.contains("`to` shows \"a\" and \"a \" alike"), "{found}");
+    }
+}

@@ -103,10 +103,9 @@ fn todays_tools_come_with_todays_configuration() {
     };
     assert!(!changed(&["-c", &rules]));
     // The tools name the folder that they were pointed at, and this is another one.
-    fs::remove_dir_all(home.path("files")).unwrap();
-    fs::create_dir(home.path("files")).unwrap();
+    // Made while the first is there, so that it cannot have its number.
     fs::create_dir(home.path("more")).unwrap();
-    fs::remove_dir(home.path("files")).unwrap();
+    fs::remove_dir_all(home.path("files")).unwrap();
     fs::rename(home.path("more"), home.path("files")).unwrap();
     assert!(changed(&["-c", &rules]));
     assert!(!changed(&["--policy", &rules]) && !changed(&[]));

@@ -9,6 +9,7 @@ use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, View};
 use portcullis_domain::run::EndReason;
 use portcullis_engine::{Driven, Driving, Progress};
 use portcullis_testkit::block_on;
+use portcullis_testkit::doubles::HostileAgent;
 
 use crate::world::{World, call, turn};
 
@@ -160,16 +161,10 @@ fn a_question_stops_the_driver_and_the_run_can_be_taken_up() {
 
 #[test]
 fn a_dropped_driver_stops_and_lets_its_lease_go() {
-    struct Silent;
-    impl Agent for Silent {
-        fn propose(&mut self, _: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
-            Box::pin(std::future::pending())
-        }
-    }
     let world = World::new();
     let held = world.begin_with(Limits::default());
     let run = held.run();
-    let mut driving = block_on(Driving::start(held, Box::new(Silent))).unwrap();
+    let mut driving = block_on(Driving::start(held, Box::new(HostileAgent::stalls()))).unwrap();
     driving.stop();
     assert_eq!(block_on(driving.finished()).unwrap(), Driven::Stopped);
     assert_eq!(world.take(2, run).1, Progress::Open);

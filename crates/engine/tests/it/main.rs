@@ -16,6 +16,7 @@ mod admission;
 mod approvals;
 mod damaged;
 mod diff;
+mod doubles;
 mod doubt;
 mod drivers;
 mod dropped;

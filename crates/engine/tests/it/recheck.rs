@@ -1,6 +1,7 @@
 //! Recorded evaluations, asked again: what is the same, what differs, what cannot be asked, and a record that was changed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Answer as Word;
@@ -18,7 +19,7 @@ use portcullis_engine::{Attached, Progress, Tools};
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_testkit::block_on;
 
-use crate::world::{FakeTools, Misbehaves, World, ask, call, turn};
+use crate::world::{Conduct, FakeTools, World, ask, call, turn};
 
 fn every(world: &World, run: RunId, against: Against<'_>) -> (Vec<Evaluation>, Totals) {
     let mut recheck = Recheck::of(&world.store, world.scope(), run, against);
@@ -89,13 +90,13 @@ fn eventful(world: &World) -> RunId {
 fn the_policy_that_answered_answers_the_same() {
     let world = World::new();
     let run = eventful(&world);
-    let before = world.policy.asked.lock().unwrap().len();
+    let before = world.policy.asked().len();
     let (found, totals) = recorded(&world, run);
     // Proposals that name no call were never a policy's to judge; the granted call was judged twice.
     assert_eq!(outcomes(&found), ["allow", "deny", "ask", "ask"]);
     assert_eq!(totals, Totals { same: 4, ..Totals::default() });
     assert!(totals.holds());
-    let asked = world.policy.asked.lock().unwrap();
+    let asked = world.policy.asked();
     // Exactly as it was handed over then, with the default filled in.
     let again: Vec<_> = asked.iter().skip(before).collect();
     assert_eq!(again.len(), 4);
@@ -173,17 +174,17 @@ fn a_question_that_nobody_could_answer_is_the_same_question() {
 
 #[test]
 fn a_policy_that_fails_now_as_it_failed_then_is_the_same_and_one_that_was_late_is_not_known() {
-    for how in [Misbehaves::Fails, Misbehaves::Panics] {
+    for how in [Conduct::Fails, Conduct::Panics] {
         let world = World::new();
-        world.policy.misbehave(how);
+        world.policy.behave(how);
         let run = one_look(&world);
         assert_eq!(recorded(&world, run).1.same, 1, "{how:?}");
         assert_eq!(these(&world, run, &ClassTable::default()).1.different, 1, "{how:?}");
     }
     let world = World::new();
-    world.policy.misbehave(Misbehaves::Dawdles);
+    world.policy.behave(Conduct::Dawdles(Duration::from_secs(2)));
     let run = one_look(&world);
-    world.policy.misbehave(Misbehaves::Not);
+    world.policy.behave(Conduct::Well);
     assert_eq!(obstacle(&world, run), Obstacle::PolicyTimedOut);
 }
 

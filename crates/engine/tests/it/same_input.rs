@@ -6,7 +6,7 @@ use portcullis_canon::{Object, Value};
 use portcullis_domain::approval::Answer;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{
-    Agent, AgentFailure, BoxFuture, Policy, PolicyFailure, ProposedCall, View,
+    Agent, AgentFailure, BoxFuture, Policy, PolicyFailure, ProposedCall, Store, View,
 };
 use portcullis_domain::run::EndReason;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
@@ -14,6 +14,7 @@ use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::{Attached, Driven, Driving, Gate, HeldRun, Progress};
 use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
+use portcullis_testkit::render::same_bytes;
 
 use crate::world::{World, call};
 
@@ -112,12 +113,16 @@ fn a_call_has_the_same_bytes_and_facts_on_every_path() {
         let run = held.run();
         let asked = block_on(held.propose(raw(spelling))).unwrap();
         assert!(matches!(asked, Progress::Waiting(_)), "{spelling}");
-        world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+        let question = world.question(run);
+        world.answer("ann", &question, Answer::Approve).unwrap();
         let mut held = attach(&world, &policy, 2, run);
         block_on(held.execute()).unwrap();
         all_the_same("gate", 3, &policy);
         let seen = Value::Object(world.tools.seen()[0].clone()).to_canonical();
         assert_eq!(String::from_utf8(seen).unwrap(), CANONICAL, "what ran is what was judged");
+        let card =
+            block_on(world.store.content(world.scope(), question.card.digest)).unwrap().unwrap();
+        same_bytes(card.bytes(), "send", &world.tools.seen()[0]).unwrap();
 
         // The loop, with an agent that has to echo the request.
         let world = World::new();

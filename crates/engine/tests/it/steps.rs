@@ -1,5 +1,7 @@
 //! One step: admission, verdicts, observations.
 
+use std::time::Duration;
+
 use portcullis_domain::event::Body;
 use portcullis_domain::label::Origin;
 use portcullis_domain::limits::Limits;
@@ -13,7 +15,7 @@ use portcullis_engine::{GateError, Progress, Task};
 use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
 
-use crate::world::{Does, FakeTools, Misbehaves, World, call, turn};
+use crate::world::{Conduct, Does, FakeTools, World, call, turn};
 
 #[test]
 fn an_allowed_call_runs_once_and_its_record_is_in_order() {
@@ -60,10 +62,7 @@ fn defaults_are_filled_in_before_the_policy_and_the_tool_see_the_call() {
     let mut held = world.begin();
     turn(&mut held, call("write", 1));
     let canonical = br#"{"n":1,"to":"nobody"}"#.to_vec();
-    assert_eq!(
-        *world.policy.asked.lock().unwrap(),
-        vec![("write".to_owned(), canonical.clone()); 2]
-    );
+    assert_eq!(world.policy.asked(), vec![("write".to_owned(), canonical.clone()); 2]);
     assert_eq!(
         portcullis_canon::Value::Object(world.tools.seen()[0].clone()).to_canonical(),
         canonical
@@ -130,14 +129,14 @@ fn an_invalid_argument_names_path_and_rule_and_never_the_value() {
 #[test]
 fn a_misbehaving_policy_is_a_deny() {
     for (how, refusal) in [
-        (Misbehaves::Fails, Refusal::PolicyFailed),
-        (Misbehaves::Panics, Refusal::PolicyFailed),
-        (Misbehaves::Dawdles, Refusal::PolicyTimeout),
+        (Conduct::Fails, Refusal::PolicyFailed),
+        (Conduct::Panics, Refusal::PolicyFailed),
+        (Conduct::Dawdles(Duration::from_secs(2)), Refusal::PolicyTimeout),
     ] {
         let world = World::new();
         let mut held = world.begin();
         let run = held.run();
-        world.policy.misbehave(how);
+        world.policy.behave(how);
         assert_eq!(turn(&mut held, call("look", 1)), Progress::Observed);
         assert_eq!(world.step(run, 0).observation.unwrap().refusal, Some(refusal), "{how:?}");
         assert_eq!(world.tools.effects("look"), 0);

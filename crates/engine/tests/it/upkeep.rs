@@ -4,136 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use portcullis_canon::Digest;
-use portcullis_domain::approval::Approval;
-use portcullis_domain::content::Content;
-use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
-use portcullis_domain::lease::Epoch;
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::{
-    Append, BoxFuture, Clock, Committed, EventFilter, LeaseTerm, Monotonic, Page, Rows, Store,
-    StoreError, StoredEvent,
-};
-use portcullis_domain::question::{Question, QuestionStatus};
-use portcullis_domain::run::{Run, RunStatus};
-use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Step;
-use portcullis_domain::thread::Thread;
+use portcullis_domain::ports::{BoxFuture, Clock, EventFilter, Monotonic, Store};
 use portcullis_domain::time::Timestamp;
 use portcullis_engine::{Gate, HeldRun, Progress};
-use portcullis_store::memory::MemoryStore;
 use portcullis_testkit::block_on;
+use portcullis_testkit::doubles::FaultyStore;
 use portcullis_testkit::ports::ManualClock;
 
 use crate::world::{World, call, turn};
-
-/// A store that counts what is asked of it.
-struct Counting {
-    inner: MemoryStore,
-    reads: AtomicU64,
-    appends: AtomicU64,
-}
-
-impl Counting {
-    fn read(&self) -> &MemoryStore {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        &self.inner
-    }
-
-    fn counts(&self) -> (u64, u64) {
-        (self.reads.load(Ordering::SeqCst), self.appends.load(Ordering::SeqCst))
-    }
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
-
-impl Store for Counting {
-    fn instance(&self) -> InstanceId {
-        self.inner.instance()
-    }
-
-    fn append<'a>(&'a self, scope: &'a Scope, append: Append) -> Answer<'a, Committed> {
-        self.appends.fetch_add(1, Ordering::SeqCst);
-        self.inner.append(scope, append)
-    }
-
-    fn renew<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: RunId,
-        epoch: Epoch,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> Answer<'a, ()> {
-        self.inner.renew(scope, run, epoch, now, until)
-    }
-
-    fn run<'a>(&'a self, scope: &'a Scope, run: RunId) -> Answer<'a, Option<RunState>> {
-        self.read().run(scope, run)
-    }
-
-    fn lease<'a>(&'a self, scope: &'a Scope, run: RunId) -> Answer<'a, Option<LeaseTerm>> {
-        self.read().lease(scope, run)
-    }
-
-    fn thread<'a>(&'a self, scope: &'a Scope, thread: ThreadId) -> Answer<'a, Option<Thread>> {
-        self.read().thread(scope, thread)
-    }
-
-    fn content<'a>(&'a self, scope: &'a Scope, digest: Digest) -> Answer<'a, Option<Content>> {
-        self.read().content(scope, digest)
-    }
-
-    fn spec(&self, digest: Digest) -> Answer<'_, Option<Vec<u8>>> {
-        self.read().spec(digest)
-    }
-
-    fn runs<'a>(
-        &'a self,
-        scope: &'a Scope,
-        status: Option<RunStatus>,
-        page: Page,
-    ) -> Answer<'a, Rows<Run>> {
-        self.read().runs(scope, status, page)
-    }
-
-    fn steps<'a>(&'a self, scope: &'a Scope, run: RunId, page: Page) -> Answer<'a, Rows<Step>> {
-        self.read().steps(scope, run, page)
-    }
-
-    fn questions<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: Option<RunId>,
-        status: Option<QuestionStatus>,
-        page: Page,
-    ) -> Answer<'a, Rows<Question>> {
-        self.read().questions(scope, run, status, page)
-    }
-
-    fn approvals<'a>(
-        &'a self,
-        scope: &'a Scope,
-        question: QuestionId,
-    ) -> Answer<'a, Vec<Approval>> {
-        self.read().approvals(scope, question)
-    }
-
-    fn events<'a>(&'a self, scope: &'a Scope, filter: EventFilter) -> Answer<'a, Vec<StoredEvent>> {
-        self.read().events(scope, filter)
-    }
-
-    fn erase<'a>(
-        &'a self,
-        scope: &'a Scope,
-        digest: Digest,
-        by: &'a str,
-        at: Timestamp,
-    ) -> Answer<'a, ()> {
-        self.inner.erase(scope, digest, by, at)
-    }
-}
 
 /// A clock on which a microsecond passes with each reading of the wall.
 struct Ticking {
@@ -158,21 +37,17 @@ impl Clock for Ticking {
 
 struct Counted {
     world: World,
-    store: Arc<Counting>,
+    store: Arc<FaultyStore>,
     clock: Arc<Ticking>,
     held: HeldRun,
 }
 
 fn begin() -> Counted {
     let world = World::new();
-    let store = Arc::new(Counting {
-        inner: world.store.clone(),
-        reads: AtomicU64::new(0),
-        appends: AtomicU64::new(0),
-    });
+    let store = Arc::new(FaultyStore::new(Arc::new(world.store.clone())));
     let clock = Arc::new(Ticking { inner: world.clock.clone(), readings: AtomicU64::new(0) });
     let mut parts = world.parts(1);
-    parts.store = Arc::<Counting>::clone(&store);
+    parts.store = Arc::<FaultyStore>::clone(&store);
     parts.clock = Arc::<Ticking>::clone(&clock);
     let limits = Limits { max_steps: 1_000, loop_threshold: 3, ..Limits::default() };
     let task = world.task(limits);
@@ -187,7 +62,7 @@ fn begin() -> Counted {
 /// Reads, appends and clock readings of each of the next `steps` steps.
 fn costs(counted: &mut Counted, steps: i64) -> Vec<(u64, u64, u64)> {
     let total = |counted: &Counted| {
-        let (reads, appends) = counted.store.counts();
+        let (reads, appends) = (counted.store.reads(), counted.store.appends());
         (reads, appends, counted.clock.readings.load(Ordering::SeqCst))
     };
     (0..steps)

@@ -1,26 +1,23 @@
 //! A gate with everything around it in a test's hands.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use portcullis_audit::keys::{KeyEntry, Keyring, SigningKey};
-use portcullis_canon::{Limits as JsonLimits, Object, Value, parse};
+use portcullis_canon::{Limits as JsonLimits, Value, parse};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::limits::Limits;
-use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{
-    BoxFuture, Clock, EventFilter, MAX_PAGE, Policy, PolicyFailure, ProposedCall, Store,
-    ToolFailure, ToolOutput, ToolSource,
+    Clock, EventFilter, MAX_PAGE, Policy, PolicyFailure, ProposedCall, Store,
 };
 use portcullis_domain::question::Question;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
-use portcullis_domain::tool::{EffectClass, ToolSpec};
+use portcullis_domain::tool::EffectClass;
 use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{
@@ -29,206 +26,39 @@ use portcullis_engine::{
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_store::memory::MemoryStore;
 use portcullis_testkit::block_on;
+use portcullis_testkit::doubles::UnrulyPolicy;
+pub(crate) use portcullis_testkit::doubles::{Conduct, Does, HostileTools as FakeTools};
 use portcullis_testkit::ports::{FixedProcesses, ManualClock, SeededEntropy, ThreadSpawn};
 
-/// What a tool does when it is called.
-#[derive(Clone, Debug)]
-pub(crate) enum Does {
-    /// Answers with these bytes.
-    Answer(Vec<u8>),
-    /// Fails and changed nothing.
-    Fail,
-    /// Fails and may have changed something.
-    Unknown,
-    /// Asks to end the run.
-    Abort,
-    /// Panics.
-    Panic,
-    /// Answers when the test lets it.
-    Hang,
-}
-
-/// Tools named after their class: `look`, `write`, `send`, `burn`, and `end` and `finish`, which complete the run.
-pub(crate) struct FakeTools {
-    does: Mutex<BTreeMap<String, Does>>,
-    /// What the next calls do, before what is set for all of them.
-    first: Mutex<BTreeMap<String, VecDeque<Does>>>,
-    more: Mutex<Vec<ToolSpec>>,
-    effects: Mutex<BTreeMap<String, u32>>,
-    seen: Mutex<Vec<Object>>,
-    gate: (Mutex<bool>, Condvar),
-    blocks: bool,
-    description: Mutex<String>,
-}
-
-impl FakeTools {
-    pub(crate) fn new(blocks: bool) -> Arc<Self> {
-        Arc::new(Self {
-            does: Mutex::default(),
-            first: Mutex::default(),
-            more: Mutex::default(),
-            effects: Mutex::default(),
-            seen: Mutex::default(),
-            gate: (Mutex::new(false), Condvar::new()),
-            blocks,
-            description: Mutex::new("A tool.".to_owned()),
-        })
-    }
-
-    pub(crate) fn set(&self, tool: &str, does: Does) {
-        self.does.lock().unwrap().insert(tool.to_owned(), does);
-    }
-
-    /// What the next call does, once.
-    pub(crate) fn first(&self, tool: &str, does: Does) {
-        self.first.lock().unwrap().entry(tool.to_owned()).or_default().push_back(does);
-    }
-
-    /// One more tool.
-    pub(crate) fn add(&self, spec: ToolSpec) {
-        self.more.lock().unwrap().push(spec);
-    }
-
-    /// The tool of that name as it is from now on.
-    pub(crate) fn replace(&self, spec: ToolSpec) {
-        let mut more = self.more.lock().unwrap();
-        more.retain(|known| known.name != spec.name);
-        more.push(spec);
-    }
-
-    pub(crate) fn describe(&self, text: &str) {
-        text.clone_into(&mut self.description.lock().unwrap());
-    }
-
-    /// How often the tool was called.
-    pub(crate) fn effects(&self, tool: &str) -> u32 {
-        self.effects.lock().unwrap().get(tool).copied().unwrap_or(0)
-    }
-
-    /// The arguments of every call, in order.
-    pub(crate) fn seen(&self) -> Vec<Object> {
-        self.seen.lock().unwrap().clone()
-    }
-
-    /// Lets every hanging call answer.
-    pub(crate) fn let_go(&self) {
-        *self.gate.0.lock().unwrap() = true;
-        self.gate.1.notify_all();
-    }
-
-    fn perform(&self, permit: &Permit) -> Result<ToolOutput, ToolFailure> {
-        // Read before the call is counted: whoever waits for the count may then set what the next call does.
-        let first = self.first.lock().unwrap().get_mut(permit.tool()).and_then(VecDeque::pop_front);
-        let does = first.or_else(|| self.does.lock().unwrap().get(permit.tool()).cloned());
-        self.seen.lock().unwrap().push(permit.arguments().clone());
-        *self.effects.lock().unwrap().entry(permit.tool().to_owned()).or_insert(0) += 1;
-        let message = "as planned".to_owned();
-        match does.unwrap_or_else(|| Does::Answer(br#"{"ok":true}"#.to_vec())) {
-            Does::Answer(content) => Ok(ToolOutput { content, labels: None }),
-            Does::Fail => Err(ToolFailure::NothingHappened { message }),
-            Does::Unknown => Err(ToolFailure::Unknown { message }),
-            Does::Abort => Err(ToolFailure::Abort { message }),
-            Does::Panic => panic!("as planned"),
-            Does::Hang => {
-                let mut open = self.gate.0.lock().unwrap();
-                while !*open {
-                    open = self.gate.1.wait(open).unwrap();
-                }
-                Ok(ToolOutput { content: br#"{"late":true}"#.to_vec(), labels: None })
-            }
-        }
-    }
-
-    pub(crate) fn spec(&self, name: &str, effect: EffectClass, terminal: bool) -> ToolSpec {
-        let schema = r#"{"type":"object","additionalProperties":false,"properties":{
-            "n":{"type":"integer"},"to":{"type":"string","maxLength":64,"default":"nobody"}}}"#;
-        ToolSpec {
-            name: name.to_owned(),
-            description: self.description.lock().unwrap().clone(),
-            input_schema: parse(schema.as_bytes(), &JsonLimits::BARE).unwrap(),
-            effect,
-            source: true,
-            sink: effect.changes_something(),
-            authority: vec!["/to".to_owned()],
-            deadline_ms: 5_000,
-            terminal,
-            fixed: Object::new(),
-            max_result_bytes: 4_096,
-            target: None,
-            probe: None,
-            idempotency_key: None,
-        }
-    }
-}
-
-impl ToolSource for FakeTools {
-    fn specs(&self) -> Vec<ToolSpec> {
-        let mut specs = vec![
-            self.spec("look", EffectClass::ReadOnly, false),
-            self.spec("write", EffectClass::LocalMutation, false),
-            self.spec("send", EffectClass::RemoteMutation, false),
-            self.spec("burn", EffectClass::Destructive, false),
-            self.spec("end", EffectClass::ReadOnly, true),
-            self.spec("finish", EffectClass::LocalMutation, true),
-        ];
-        specs.extend(self.more.lock().unwrap().iter().cloned());
-        specs
-    }
-
-    fn blocks(&self) -> bool {
-        self.blocks
-    }
-
-    fn call(&self, permit: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>> {
-        Box::pin(async move { self.perform(&permit) })
-    }
-}
-
-/// How a policy misbehaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Misbehaves {
-    Not,
-    Fails,
-    Panics,
-    Dawdles,
-}
-
-/// A policy that a test can exchange, and that keeps what it was asked.
+/// A class table that a test can change, behind a policy that may misbehave.
 pub(crate) struct SwitchPolicy {
     table: Mutex<ClassTable>,
-    misbehaves: Mutex<Misbehaves>,
-    clock: ManualClock,
-    pub(crate) asked: Mutex<Vec<(String, Vec<u8>)>>,
+    unruly: UnrulyPolicy,
 }
 
 impl SwitchPolicy {
     pub(crate) fn set(&self, class: EffectClass, outcome: Outcome) {
         let mut table = self.table.lock().unwrap();
         *table = table.clone().with(class, outcome);
+        self.unruly.exchange(Arc::new(table.clone()));
     }
 
-    pub(crate) fn misbehave(&self, how: Misbehaves) {
-        *self.misbehaves.lock().unwrap() = how;
+    pub(crate) fn behave(&self, how: Conduct) {
+        self.unruly.behave(how);
+    }
+
+    pub(crate) fn asked(&self) -> Vec<(String, Vec<u8>)> {
+        self.unruly.asked()
     }
 }
 
 impl Policy for SwitchPolicy {
     fn id(&self) -> PolicyId {
-        self.table.lock().unwrap().id()
+        self.unruly.id()
     }
 
     fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
-        let arguments = call.arguments.to_canonical();
-        self.asked.lock().unwrap().push((call.tool.name.clone(), arguments));
-        match *self.misbehaves.lock().unwrap() {
-            Misbehaves::Not => {}
-            Misbehaves::Fails => {
-                return Err(PolicyFailure(portcullis_domain::refusal::Refusal::PolicyFailed));
-            }
-            Misbehaves::Panics => panic!("as planned"),
-            Misbehaves::Dawdles => self.clock.advance(Duration::from_secs(2)),
-        }
-        self.table.lock().unwrap().decide(call, facts)
+        self.unruly.decide(call, facts)
     }
 }
 
@@ -284,11 +114,10 @@ impl World {
             entry("eve", "visitor"),
         ])
         .unwrap();
+        let table = ClassTable::default();
         let policy = Arc::new(SwitchPolicy {
-            table: Mutex::new(ClassTable::default()),
-            misbehaves: Mutex::new(Misbehaves::Not),
-            clock: clock.clone(),
-            asked: Mutex::default(),
+            unruly: UnrulyPolicy::new(Arc::new(table.clone()), clock.clone()),
+            table: Mutex::new(table),
         });
         Self {
             store: MemoryStore::new(clock.now(), entropy.as_ref()),

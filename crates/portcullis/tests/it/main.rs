@@ -11,4 +11,5 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod double_effect;
 mod shown;

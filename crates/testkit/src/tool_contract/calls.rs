@@ -6,13 +6,17 @@ use portcullis_canon::{Limits, Object, Schema, Value, parse, sanitize};
 use portcullis_domain::ports::{ToolFailure, ToolOutput, ToolSource};
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 
-use super::arguments::{Dice, listed, rolled};
+use super::arguments::{listed, rolled};
 use super::{Example, Subject};
+use crate::arguments::draw;
 use crate::block_on;
+use crate::dice::Dice;
 use crate::permit::permit_for;
 
 /// Random calls of each tool.
 const ROLLS: usize = 300;
+/// The most calls that are drawn from the schema on either side of its bounds.
+const MOST_DRAWN: usize = 100;
 /// The same for every run of a test.
 const SEED: u64 = 0x0070_6F72_7463_756C;
 /// The longest message, in bytes.
@@ -61,6 +65,7 @@ pub(super) fn check_hostile(fresh: &dyn Fn() -> Subject) -> Vec<String> {
         let properties = properties(&spec);
         let mut calls = listed(&example.arguments, &properties);
         calls.extend((0..ROLLS).map(|_| rolled(&example.arguments, &properties, &mut dice)));
+        calls.extend(drawn(&spec));
         for arguments in calls {
             // As they are, and as the gate would hand them over: a tool may rely on neither.
             let whole = filled(&schema, &arguments);
@@ -75,6 +80,19 @@ pub(super) fn check_hostile(fresh: &dyn Fn() -> Subject) -> Vec<String> {
         }
     }
     findings
+}
+
+/// Calls at the bounds of the schema, on both sides of them.
+fn drawn(spec: &ToolSpec) -> Vec<Object> {
+    let Ok(drawn) = draw(&spec.input_schema, SEED) else { return Vec::new() };
+    let misses = drawn.near_misses.into_iter().map(|miss| miss.value);
+    let values = drawn.valid.into_iter().take(MOST_DRAWN).chain(misses.take(MOST_DRAWN));
+    values
+        .filter_map(|value| match value {
+            Value::Object(object) => Some(object),
+            _ => None,
+        })
+        .collect()
 }
 
 fn check_call(
