@@ -145,7 +145,8 @@ impl Core {
             });
             match self.intend(body, &judgement, Vec::new()).await? {
                 Intended::Permit(permit) => {
-                    let finished = Box::pin(self.finish(*permit, place, judgement)).await?;
+                    let before = Some(unknown.cause);
+                    let finished = Box::pin(self.finish(*permit, place, judgement, before)).await?;
                     return Ok(Some(finished));
                 }
                 Intended::Moved => {}

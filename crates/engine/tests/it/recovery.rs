@@ -71,9 +71,19 @@ fn overdue(world: &World, held: &mut HeldRun, tool: &str) -> Progress {
 
 /// A call of `tool` that ended so that nobody knows what it did, and what became of that.
 fn unknown(world: &World, tool: &str, how: Failure) -> (RunId, Result<Progress, GateError>) {
+    unknown_then(world, tool, how, Does::Answer(br#"{"paid":true}"#.to_vec()))
+}
+
+/// The same with what the tool does when it is called again.
+fn unknown_then(
+    world: &World,
+    tool: &str,
+    how: Failure,
+    second: Does,
+) -> (RunId, Result<Progress, GateError>) {
     if how == Failure::Crash {
         let run = crashed(world, tool);
-        world.tools.set(tool, Does::Answer(br#"{"paid":true}"#.to_vec()));
+        world.tools.set(tool, second);
         let progress = world.attach(2, run).map(|attached| match attached {
             Attached::Held(_, progress) => progress,
             Attached::Waiting(question) => Progress::Waiting(question),
@@ -87,7 +97,7 @@ fn unknown(world: &World, tool: &str, how: Failure) -> (RunId, Result<Progress, 
         _ => Does::Unknown,
     };
     world.tools.first(tool, first);
-    world.tools.set(tool, Does::Answer(br#"{"paid":true}"#.to_vec()));
+    world.tools.set(tool, second);
     let mut held = world.begin();
     let run = held.run();
     let progress = match how {
@@ -141,6 +151,24 @@ fn a_second_loss_of_a_keyed_call_is_a_persons_to_answer() {
     assert_eq!((world.tools.effects("pay"), world.step(run, 0).starts), (2, 2));
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)));
     assert_eq!(world.tools.effects("pay"), 2);
+}
+
+#[test]
+fn a_second_start_that_did_nothing_says_nothing_of_the_first() {
+    for how in ALL {
+        for second in [Does::Fail, Does::Abort] {
+            let world = world(true);
+            let named = format!("{how:?}, {second:?}");
+            let (run, progress) = unknown_then(&world, "pay", how, second);
+            assert!(matches!(progress.unwrap(), Progress::Waiting(_)), "{named}");
+            let question = world.question(run);
+            assert_eq!(question.kind, QuestionKind::UnknownOutcome, "{named}");
+            assert_eq!(question.cause, Some(how), "{named}");
+            assert_eq!(world.step(run, 0).starts, 2, "{named}");
+            assert_eq!(world.count("step.finished"), 0, "{named}");
+            world.tools.let_go();
+        }
+    }
 }
 
 #[test]
