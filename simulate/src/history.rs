@@ -343,6 +343,9 @@ impl Player {
             state.run.holder.as_ref().is_some_and(|holder| holder.process.pid == pid)
         });
         for state in holds {
+            if state.step().is_some_and(|step| step.status == StepStatus::Probing) {
+                world.count("process crashed with a probe open");
+            }
             if let Some(step) = state.step().filter(|s| s.status == StepStatus::Executing) {
                 world.count("process crashed with a call open");
                 let done = world.with_log(|log| {
