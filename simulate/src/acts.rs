@@ -28,6 +28,10 @@ pub(crate) fn judge_error(world: &World, what: &str, error: &GateError) {
         GateError::Store(StoreError::Leased { .. }) => world.count("lease held by another"),
         GateError::Store(StoreError::LeaseLost) => world.count("lease lost"),
         GateError::NoCapacity => world.count("no place for a blocking call"),
+        GateError::Store(StoreError::OutcomeOpen { .. }) => {
+            world.count("grant kept while an outcome is open");
+        }
+        GateError::Uncovered => world.count("call not started without cover"),
         _ => {}
     }
     if error.disposition() == Disposition::Bug {
@@ -229,6 +233,10 @@ async fn proposal(site: &Site, will: Will, request: Option<u64>) -> Vec<u8> {
             (24, "note"),
             (30, "send"),
             (12, "wipe"),
+            (26, "keyed"),
+            (22, "probed"),
+            (3, "seen"),
+            (2, "forged"),
             (4, "finish"),
             (4, "complete"),
             (2, "fail"),
@@ -241,6 +249,10 @@ async fn proposal(site: &Site, will: Will, request: Option<u64>) -> Vec<u8> {
             "complete" => complete,
             "fail" => format!(r#"{{{echo}"kind":"fail","message":"no way"}}"#),
             "garbled" => "{\"kind\":".to_owned(),
+            // Only the gate gives a call its key.
+            "forged" => format!(
+                r#"{{{echo}"kind":"tool_call","tool":"keyed","arguments":{{"n":{n},"key":"mine"}}}}"#
+            ),
             tool => {
                 format!(r#"{{{echo}"kind":"tool_call","tool":"{tool}","arguments":{{"n":{n}}}}}"#)
             }

@@ -32,7 +32,7 @@ const MAX_RUNS: usize = 4;
 /// Processes that live at once at most; with more of them each gets too little done.
 const MAX_ALIVE: usize = 6;
 
-/// How often the end may try to bring one run to an end.
+/// How often the end may try to bring each run on.
 const MAX_ROUNDS: usize = 60;
 
 /// Plays the history of a seed.
@@ -343,6 +343,9 @@ impl Player {
             state.run.holder.as_ref().is_some_and(|holder| holder.process.pid == pid)
         });
         for state in holds {
+            if state.step().is_some_and(|step| step.status == StepStatus::Probing) {
+                world.count("process crashed with a probe open");
+            }
             if let Some(step) = state.step().filter(|s| s.status == StepStatus::Executing) {
                 world.count("process crashed with a call open");
                 let done = world.with_log(|log| {
@@ -427,9 +430,7 @@ impl Player {
         // The clock is put right: no earlier than anything that was recorded.
         let latest = world.with_log(|log| log.iter().map(|entry| entry.wall).max());
         world.clock.jump(latest.unwrap_or_else(|| world.clock.now()).max(world.clock.now()));
-        for state in self.open() {
-            self.bring_to_an_end(state.run.id);
-        }
+        self.bring_to_an_end();
         self.settle();
         oracle::waits(&world, &self.runs());
     }
@@ -448,28 +449,43 @@ impl Player {
         }
     }
 
-    fn bring_to_an_end(&mut self, run: RunId) {
-        let world = Arc::clone(&self.site.world);
+    /// All of them in turn: what one waits for may be said in another.
+    fn bring_to_an_end(&mut self) {
         for _ in 0..MAX_ROUNDS {
-            self.settle();
-            let Ok(Some(state)) = block_on(world.record.run(&world.scope, run)) else { continue };
-            if state.run.status.is_terminal() {
+            let open = self.open();
+            if open.is_empty() {
                 return;
             }
-            let question = state.question.filter(|_| state.run.status == RunStatus::Waiting);
-            match question {
-                Some(question) if question.status == QuestionStatus::Open => {
-                    self.spawn(|site, pid| people::answer(site, pid, question, true));
-                }
-                _ => {
-                    self.spawn(|site, pid| acts::resume(site, pid, run, Will::End));
-                }
+            for state in open {
+                self.bring_on(state.run.id);
             }
-            self.settle();
-            // A lease whose holder died without proof has to end, and what was overdue has to expire.
-            world.clock.advance(TIMING.lease / 2);
         }
-        let why = format!("{} does not end, whoever resumes and answers it", world.name(run));
-        world.broke(rule::ENDS, why);
+        let world = Arc::clone(&self.site.world);
+        for state in self.open() {
+            let name = world.name(state.run.id);
+            world.broke(rule::ENDS, format!("{name} does not end, whoever resumes and answers it"));
+        }
+    }
+
+    /// Answers a run's question, or resumes it.
+    fn bring_on(&mut self, run: RunId) {
+        let world = Arc::clone(&self.site.world);
+        self.settle();
+        let Ok(Some(state)) = block_on(world.record.run(&world.scope, run)) else { return };
+        if state.run.status.is_terminal() {
+            return;
+        }
+        let question = state.question.filter(|_| state.run.status == RunStatus::Waiting);
+        match question {
+            Some(question) if question.status == QuestionStatus::Open => {
+                self.spawn(|site, pid| people::answer(site, pid, question, true));
+            }
+            _ => {
+                self.spawn(|site, pid| acts::resume(site, pid, run, Will::End));
+            }
+        }
+        self.settle();
+        // A lease whose holder died without proof has to end, and what was overdue has to expire.
+        world.clock.advance(TIMING.lease / 2);
     }
 }

@@ -37,6 +37,17 @@ pub(crate) struct Effect {
     pub(crate) tool: String,
     /// Whether it changed something, or only looked.
     pub(crate) changes: bool,
+    /// The key by which the receiver knows the call.
+    pub(crate) key: Option<String>,
+    /// The receiver knew the key, and did nothing more.
+    pub(crate) known: bool,
+}
+
+impl Effect {
+    /// Whether anything is different now.
+    pub(crate) const fn is_a_change(&self) -> bool {
+        self.changes && !self.known
+    }
 }
 
 /// What a person said.
@@ -59,6 +70,8 @@ pub(crate) enum What {
     Effect(Effect),
     /// A tool that may change something told the gate that it failed and did nothing.
     SaidNothing { step: StepId, start: u32 },
+    /// A probe told what became of the call of a step; nothing when it did not say.
+    Told { step: StepId, happened: Option<bool> },
     /// A person gave an answer.
     Said(Said),
     /// A person heard what became of it.
@@ -131,7 +144,11 @@ fn lines(what: &What, names: &mut Names) -> Vec<String> {
         What::Effect(effect) => {
             let (run, step) =
                 (names.of('r', effect.run.as_bytes()), names.of('s', effect.step.as_bytes()));
-            let word = if effect.changes { "EFFECT" } else { "look" };
+            let word = match (effect.changes, effect.known) {
+                (true, false) => "EFFECT",
+                (true, true) => "known by its key:",
+                (false, _) => "look",
+            };
             vec![format!("{word} {} for {run} {step}, start {}", effect.tool, effect.start)]
         }
         What::SaidNothing { step, start } => {
@@ -139,6 +156,14 @@ fn lines(what: &What, names: &mut Names) -> Vec<String> {
                 "a tool did nothing for {}, start {start}",
                 names.of('s', step.as_bytes())
             )]
+        }
+        What::Told { step, happened } => {
+            let word = match happened {
+                Some(true) => "happened",
+                Some(false) => "did not happen",
+                None => "may have happened",
+            };
+            vec![format!("the probe of {} says that it {word}", names.of('s', step.as_bytes()))]
         }
         What::Said(said) => {
             let question = names.of('q', said.question.as_bytes());
@@ -165,6 +190,11 @@ fn event_line(event: &Event, names: &mut Names) -> String {
             format!(" {} of {}", body.verdict.outcome(), body.admitted.tool)
         }
         Body::StepStarted(body) => format!(" start {} epoch {}", body.start, body.epoch.0),
+        Body::StepRestarted(body) => {
+            format!(" start {} epoch {} ({:?})", body.start, body.epoch.0, body.cause)
+        }
+        Body::ProbeStarted(body) => format!(" epoch {} ({:?})", body.epoch.0, body.cause),
+        Body::ProbeFinished(body) => format!(" {}", body.found.as_str()),
         Body::StepFinished(body) => {
             let kind = body.observation.as_ref().map(|seen| seen.kind.as_str());
             format!(" {} {}", body.status.as_str(), kind.unwrap_or("without observation"))

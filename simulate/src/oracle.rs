@@ -4,6 +4,7 @@
 mod naive;
 mod person;
 mod step;
+mod unknown;
 
 use portcullis_audit::{Options, verify};
 use portcullis_domain::event::Event;
@@ -33,7 +34,17 @@ pub(crate) mod rule {
     /// Only the holder writes.
     pub(crate) const HOLDER: &str = "only the holder of the lease moves its run on";
     /// The term.
-    pub(crate) const TERM: &str = "nothing starts when the lease is over";
+    pub(crate) const TERM: &str = "nothing starts when the lease is over, and no call ends";
+    /// A second call.
+    pub(crate) const AGAIN: &str =
+        "only a call that its receiver knows by its key is made again by itself, and once";
+    /// Keys.
+    pub(crate) const KEY: &str = "a key is that of one step, and a step has one key";
+    /// Probes.
+    pub(crate) const PROBE: &str =
+        "what a probe found is what the tool's own probe said of a call whose outcome is unknown";
+    /// Open outcomes.
+    pub(crate) const OPEN: &str = "while an outcome is open, its tool changes nothing else";
     /// Outcomes are true.
     pub(crate) const TRUE: &str =
         "the record claims of an effect what the world shows, or a person said";

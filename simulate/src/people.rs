@@ -39,7 +39,7 @@ fn opinion(world: &World, question: &Question) -> Answer {
         QuestionKind::UnknownOutcome => {
             let happened = world.with_log(|log| {
                 log.iter().any(|entry| match &entry.what {
-                    What::Effect(effect) => effect.step == question.step,
+                    What::Effect(effect) => effect.step == question.step && effect.is_a_change(),
                     _ => false,
                 })
             });

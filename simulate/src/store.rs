@@ -162,7 +162,7 @@ impl SimStore {
         until: Timestamp,
     ) -> Result<(), StoreError> {
         self.slow().await;
-        if self.wrong().is_some() {
+        if self.world.chance(self.world.mood().renewal) {
             self.world.count("renewal failed");
             self.world.note("a renewal fails");
             return Err(StoreError::Busy);

@@ -42,8 +42,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How often what goes wrong in one history, per mille of the occasions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mood {
-    /// An append or a renewal that fails, or whose answer is lost.
+    /// An append that fails, or whose answer is lost.
     pub(crate) store: u64,
+    /// A renewal that fails.
+    pub(crate) renewal: u64,
     /// An append that is delivered twice.
     pub(crate) twice: u64,
     /// A process that dies, at each step of the scheduler.
@@ -64,6 +66,7 @@ impl Mood {
         let mut rate = |most: &[u64]| draw.pick(most).copied().unwrap_or(0);
         Self {
             store: rate(&[0, 20, 60, 150]),
+            renewal: rate(&[0, 50, 500]),
             twice: rate(&[0, 30, 150]),
             crash: rate(&[0, 2, 6, 15]),
             stop: rate(&[0, 2, 6]),

@@ -40,6 +40,22 @@ pub(crate) enum Concluded {
     Late(Box<Outcome>),
 }
 
+/// A second start of which nothing came says nothing about the first: its outcome is as unknown as it was.
+fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Failure, String)> {
+    let first = before?;
+    let why = match performed {
+        Performed::Answered(Err(
+            failure @ (ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }),
+        )) => failure.to_string(),
+        Performed::NotBegun => "it found no place".to_owned(),
+        Performed::Answered(_) | Performed::Panicked | Performed::Overdue(_) => return None,
+    };
+    let detail = format!(
+        "made again with its key, the call did nothing ({why}); what it did before is not known"
+    );
+    Some((first, detail))
+}
+
 impl Core {
     /// Executes the allowed call: commit 1, the effect, commit 2.
     pub(crate) async fn execute(&mut self) -> Result<Progress, GateError> {
@@ -66,7 +82,7 @@ impl Core {
             };
             let ready = self.take_ready()?;
             let error = match self.start(&ready.judgement, grant).await {
-                Ok(permit) => return self.finish(permit, place, ready.judgement).await,
+                Ok(permit) => return self.finish(permit, place, ready.judgement, None).await,
                 Err(error) => error,
             };
             self.ready = Some(ready);
@@ -228,12 +244,13 @@ impl Core {
         }
     }
 
-    /// The effect and commit 2.
+    /// The effect and commit 2. `before` says why the outcome of the start before is not known, if this one settles it.
     pub(crate) async fn finish(
         &mut self,
         permit: permit::Permit,
         place: Option<Box<dyn Place>>,
         judgement: Judgement,
+        before: Option<Failure>,
     ) -> Result<Progress, GateError> {
         let tools = Arc::clone(&self.parts.tools);
         let tool =
@@ -243,7 +260,7 @@ impl Core {
         let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
         let performed =
             perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
-        let concluded = self.conclude(step, performed, &judgement).await?;
+        let concluded = self.conclude(step, performed, &judgement, before).await?;
         self.settle(step, concluded).await
     }
 
@@ -269,11 +286,23 @@ impl Core {
         step: StepId,
         performed: Performed,
         judgement: &Judgement,
+        before: Option<Failure>,
     ) -> Result<Concluded, GateError> {
         let tools = Arc::clone(&self.parts.tools);
         let tool =
             tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
         let spec = &tool.described.spec;
+        let unknown = |cause, detail| Unknown {
+            call: judgement.call.clone(),
+            card: judgement.card.clone(),
+            spec: spec.clone(),
+            digest: judgement.body.admitted.call,
+            cause,
+            detail,
+        };
+        if let Some((cause, detail)) = still_unknown(before, &performed) {
+            return self.resolve(unknown(cause, detail)).await;
+        }
         let (ending, running, cause) = match performed {
             Performed::Answered(Ok(output)) => {
                 (Some(self.answered_ending(spec, output)), None, None)
@@ -299,17 +328,7 @@ impl Core {
         };
         let concluded = match (ending, cause) {
             (Some(ending), _) => self.end_executed(ending).await,
-            (None, Some((cause, detail))) => {
-                let unknown = Unknown {
-                    call: judgement.call.clone(),
-                    card: judgement.card.clone(),
-                    spec: spec.clone(),
-                    digest: judgement.body.admitted.call,
-                    cause,
-                    detail,
-                };
-                self.resolve(unknown).await
-            }
+            (None, Some((cause, detail))) => self.resolve(unknown(cause, detail)).await,
             (None, None) => Err(GateError::Bug("an outcome without a cause")),
         };
         if let Some(running) = running {

@@ -116,13 +116,23 @@ impl Core {
             None => self.ask_host(&unknown).await?,
         };
         match found {
-            Some(ending) => self.end_executed(ending).await,
+            Some(ending) => self.end_found(ending).await.map(Concluded::Done),
             None => {
                 let Unknown { card, digest, cause, detail, .. } = unknown;
                 let question = outcome_question(card, digest, cause, &detail)?;
                 self.put_question(Vec::new(), Vec::new(), question).await.map(Concluded::Done)
             }
         }
+    }
+
+    /// Ends the step with what was found, under a lease that runs. It is no outcome that came back: when the run is not
+    /// this driver's any more, whoever has it asks anew, and nothing is recorded as late.
+    async fn end_found(&mut self, ending: Ending) -> Result<Progress, GateError> {
+        let place = self.open_place();
+        let ending = ending.under_lease();
+        let progress = self.record_end(&ending).await?;
+        self.remember(place, ending.outcome);
+        Ok(progress)
     }
 
     /// Makes the same call once more, when its receiver knows it by its key; `None` when that is not to be.
@@ -145,7 +155,8 @@ impl Core {
             });
             match self.intend(body, &judgement, Vec::new()).await? {
                 Intended::Permit(permit) => {
-                    let finished = Box::pin(self.finish(*permit, place, judgement)).await?;
+                    let before = Some(unknown.cause);
+                    let finished = Box::pin(self.finish(*permit, place, judgement, before)).await?;
                     return Ok(Some(finished));
                 }
                 Intended::Moved => {}

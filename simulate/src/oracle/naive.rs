@@ -44,6 +44,10 @@ pub(super) struct Start {
     pub(super) epoch: Epoch,
     pub(super) pid: Pid,
     pub(super) effects: u32,
+    /// The gate made it by itself, after a start whose outcome is not known.
+    pub(super) by_itself: bool,
+    /// The tool was there: it did something, or said that it did not.
+    pub(super) reached: bool,
     /// The record says that nothing came of it, and nobody but the gate says so.
     pub(super) claimed_nothing: bool,
 }
@@ -53,6 +57,7 @@ pub(super) struct Start {
 pub(super) struct Step {
     /// The latest verdict, in its stable name, and the call that it is about.
     pub(super) verdict: Option<(&'static str, Digest)>,
+    pub(super) tool: String,
     pub(super) changes: bool,
     pub(super) question: Option<QuestionId>,
     pub(super) starts: BTreeMap<u32, Start>,
@@ -61,6 +66,20 @@ pub(super) struct Step {
     /// Whether it was started first on the policy's word alone.
     pub(super) allowed: bool,
     pub(super) questions: Vec<QuestionId>,
+    pub(super) probes: Vec<Asked>,
+    pub(super) key: Option<String>,
+}
+
+/// A probe that was asked about a step's call.
+pub(super) struct Asked {
+    pub(super) pid: Pid,
+    pub(super) call: Digest,
+    /// What it said, once it said something.
+    pub(super) told: Option<Option<bool>>,
+    /// The record says what was found.
+    pub(super) over: bool,
+    /// The record says that it did not happen.
+    pub(super) denied: bool,
 }
 
 /// A question as the events tell it.
@@ -80,6 +99,13 @@ pub(super) struct Question {
     pub(super) granted_at: Option<Timestamp>,
 }
 
+/// A question about an outcome that is still to be settled.
+pub(super) struct Open {
+    pub(super) run: RunId,
+    pub(super) step: StepId,
+    pub(super) tool: String,
+}
+
 /// An answer that somebody gave.
 pub(super) struct Given {
     pub(super) said: Said,
@@ -95,6 +121,12 @@ pub(super) struct Naive<'a> {
     pub(super) steps: BTreeMap<StepId, Step>,
     pub(super) questions: BTreeMap<QuestionId, Question>,
     pub(super) given: BTreeMap<[u8; 64], Given>,
+    /// Questions about outcomes that nobody has settled yet.
+    pub(super) open: BTreeMap<QuestionId, Open>,
+    /// Tools of which an outcome was unknown at some time.
+    pub(super) doubted: BTreeSet<String>,
+    /// Whose key it is.
+    pub(super) keys: BTreeMap<String, StepId>,
     pub(super) broken: Vec<Broken>,
 }
 
@@ -125,6 +157,9 @@ impl<'a> Naive<'a> {
             steps: BTreeMap::new(),
             questions: BTreeMap::new(),
             given: BTreeMap::new(),
+            open: BTreeMap::new(),
+            doubted: BTreeSet::new(),
+            keys: BTreeMap::new(),
             broken: Vec::new(),
         }
     }
@@ -162,7 +197,14 @@ impl<'a> Naive<'a> {
                     given.heard.push(*heard);
                 }
             }
-            What::SaidNothing { .. } | What::Note(_) => {}
+            What::SaidNothing { step, start } => {
+                let start = self.steps.get_mut(step).and_then(|step| step.starts.get_mut(start));
+                if let Some(start) = start {
+                    start.reached = true;
+                }
+            }
+            What::Told { step, happened } => self.told(*step, *happened, entry.pid),
+            What::Note(_) => {}
         }
     }
 
@@ -190,9 +232,21 @@ impl<'a> Naive<'a> {
                 self.by_holder(run, event, commit);
                 self.started(run, event, body, commit);
             }
+            Body::StepRestarted(body) => {
+                self.by_holder(run, event, commit);
+                self.restarted(run, event, body, commit);
+            }
+            Body::ProbeStarted(body) => {
+                self.by_holder(run, event, commit);
+                self.probe_started(run, event, body, commit);
+            }
+            Body::ProbeFinished(body) => {
+                self.by_holder(run, event, commit);
+                self.probe_finished(event, body, commit);
+            }
             Body::StepFinished(body) => {
                 self.by_writer(run, event, commit);
-                self.finished(event, body, commit);
+                self.finished(run, event, body, commit);
             }
             Body::OutcomeLate(body) => self.late(run, event, body, commit),
             Body::QuestionAsked(body) => {
@@ -246,6 +300,7 @@ impl<'a> Naive<'a> {
     }
 
     fn run_finished(&mut self, run: RunId, body: &RunFinished, commit: &Commit<'_>) {
+        self.open.retain(|_, open| open.run != run);
         let known = self.runs.entry(run).or_default();
         known.ended = true;
         let holder = known.holder.take();
@@ -278,22 +333,32 @@ impl<'a> Naive<'a> {
     }
 
     fn effect(&mut self, effect: &Effect, pid: Pid) {
+        if effect.start == 0 {
+            return self.probe_looked(effect, pid);
+        }
+        self.key(effect);
         let name = self.names.of('s', effect.step.as_bytes());
         let step = self.steps.entry(effect.step).or_default();
+        let under_way = step.probes.iter().any(|asked| asked.denied);
         let mut broken = Vec::new();
         match step.starts.get_mut(&effect.start) {
             Some(start) if start.call == effect.call && start.pid == pid => {
-                start.effects += 1;
+                start.reached = true;
+                start.effects += u32::from(!effect.known);
                 if start.effects > 1 {
                     broken.push((rule::LEAVE, format!("start {} of {name} has two", effect.start)));
                 }
-                if start.claimed_nothing {
+                if start.claimed_nothing && !effect.known {
                     let text =
                         format!("{name} has an effect after the record said that it has none");
                     broken.push((rule::TRUE, text));
                 }
-                if step.finished && effect.changes {
-                    self.seen.count("call under way when its question was answered");
+                if step.finished && effect.is_a_change() {
+                    self.seen.count(if under_way {
+                        "call under way when its probe answered"
+                    } else {
+                        "call under way when its question was answered"
+                    });
                 }
             }
             _ => broken.push((rule::INTENT, format!("{} for {name} by p{pid}", effect.tool))),

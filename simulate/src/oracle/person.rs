@@ -25,9 +25,11 @@ impl Naive<'_> {
                 self.seen.count("asked again at use");
             }
         }
+        let tool = step.tool.clone();
         if body.kind == QuestionKind::UnknownOutcome {
             self.seen.count("question about an outcome");
         }
+        self.now_open(run, step_id, tool, body);
         // A waiting run is nobody's.
         self.runs.entry(run).or_default().holder = None;
         let question = Question {
@@ -80,6 +82,7 @@ impl Naive<'_> {
             }
         } else {
             question.closed = true;
+            self.open.remove(&body.question);
         }
         if !able || !first {
             self.break_rule(rule::PEOPLE, format!("{} answers", body.person));
@@ -91,6 +94,7 @@ impl Naive<'_> {
 
     pub(super) fn closed(&mut self, event: &Event, body: &QuestionClosed) {
         let at = event.link.at;
+        self.open.remove(&body.question);
         let Some(question) = self.questions.get_mut(&body.question) else {
             return self.break_rule(rule::NO, "no question is closed");
         };
@@ -112,6 +116,7 @@ impl Naive<'_> {
 
     pub(super) fn used(&mut self, event: &Event, id: QuestionId) {
         self.seen.count("grant used");
+        self.open.remove(&id);
         let at = event.link.at;
         let latest = self.steps.values().any(|step| step.question == Some(id));
         let Some(question) = self.questions.get_mut(&id) else {

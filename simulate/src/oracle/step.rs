@@ -27,6 +27,7 @@ impl Naive<'_> {
         }
         let step = self.steps.entry(step_of(event)).or_default();
         step.verdict = Some((body.verdict.outcome(), body.admitted.call));
+        step.tool.clone_from(&body.admitted.tool);
         step.changes = body.admitted.effect.changes_something();
     }
 
@@ -42,10 +43,9 @@ impl Naive<'_> {
         if commit.durability != Durability::Synced {
             self.break_rule(rule::INTENT, format!("the intent of {name} is not synced"));
         }
-        let known = self.runs.entry(run).or_default();
-        if known.until.is_none_or(|until| until <= event.link.at) || known.epoch.0 != body.epoch {
-            let text = format!("{name} starts at {} under a lease that is over", event.link.at);
-            self.break_rule(rule::TERM, text);
+        self.under_lease(run, event, Some(body.epoch));
+        if body.start == 1 {
+            self.nothing_open(id);
         }
         let step = self.steps.entry(id).or_default();
         let next = u32::try_from(step.starts.len()).unwrap_or(u32::MAX).saturating_add(1);
@@ -56,6 +56,8 @@ impl Naive<'_> {
             epoch: body.epoch,
             pid: commit.pid,
             effects: 0,
+            by_itself: false,
+            reached: false,
             claimed_nothing: false,
         };
         step.starts.insert(body.start, start);
@@ -91,22 +93,32 @@ impl Naive<'_> {
     ) {
         let holds = self.runs.get(&run).and_then(|run| run.holder) == Some(commit.pid);
         let lost = self.runs.get(&run).is_some_and(|run| run.epoch.0 != body.epoch) && !holds;
-        self.seen.count(if lost {
-            "outcome late after a lost lease"
-        } else {
-            "outcome late after a deadline"
+        let over = self.is_over(run, event);
+        self.seen.count(match (lost, over) {
+            (true, _) => "outcome late after a lost lease",
+            (false, true) => "outcome late after its term",
+            (false, false) => "outcome late after a deadline",
         });
         let step = self.steps.entry(step_of(event)).or_default();
         let mut starts = step.starts.values().filter(|start| start.epoch == body.epoch).peekable();
         let started = starts.peek().is_some();
         let result = body.observation.kind == ObservationKind::ToolResult;
-        let true_result = !result || starts.any(|start| start.effects > 0);
+        let done = step.starts.values().any(|start| start.effects > 0);
+        // A receiver that knows the call by its key answers for the start before too.
+        let by_key = step.key.is_some() && done;
+        let true_result = !result || by_key || starts.any(|start| start.effects > 0);
         if !started || !true_result {
             self.break_rule(rule::LATE, "an outcome of a call that was not made");
         }
     }
 
-    pub(super) fn finished(&mut self, event: &Event, body: &StepFinished, commit: &Commit<'_>) {
+    pub(super) fn finished(
+        &mut self,
+        run: RunId,
+        event: &Event,
+        body: &StepFinished,
+        commit: &Commit<'_>,
+    ) {
         let id = step_of(event);
         let name = self.names.of('s', id.as_bytes());
         let of_a_person = commit.of_a_person();
@@ -118,12 +130,16 @@ impl Naive<'_> {
         if let Some(question) = asked.and_then(|id| self.questions.get_mut(&id)) {
             question.closed = true;
         }
+        self.open.retain(|_, open| open.step != id);
         let observation = body.observation.as_ref();
         if observation.is_some_and(|seen| seen.kind == ObservationKind::InvalidProposal) {
             self.seen.count("proposal that is not admitted");
         }
         if observation.is_some_and(|seen| seen.refusal == Some(Refusal::NoCapacity)) {
             self.seen.count("no place for a blocking call");
+        }
+        if observation.is_some_and(|seen| seen.refusal == Some(Refusal::OutcomeUnknown)) {
+            self.refused_while_open(id);
         }
         if again {
             self.break_rule(rule::NO, format!("{name} ends twice"));
@@ -134,7 +150,13 @@ impl Naive<'_> {
         let Some(observation) = observation else {
             return self.break_rule(rule::TRUE, format!("{name} ran and nothing is said of it"));
         };
+        if let Some(found) = commit.found(id) {
+            return self.resolved(id, found, observation);
+        }
+        self.ended_in_time(run, id, event, commit);
         let step = self.steps.entry(id).or_default();
+        let total: u32 = step.starts.values().map(|start| start.effects).sum();
+        let by_key = step.key.is_some();
         let Some((_, start)) = step.starts.iter_mut().next_back() else { return };
         let nothing = match (observation.kind, observation.failure) {
             (ObservationKind::ToolResult, _) => false,
@@ -149,12 +171,12 @@ impl Naive<'_> {
             }
         };
         start.claimed_nothing = nothing;
-        if nothing == (start.effects > 0) {
-            let text = format!(
-                "{name} ended as {} with {} effects",
-                observation.kind.as_str(),
-                start.effects
-            );
+        // What a start that the gate made by itself says, it says of the one before too; and a receiver that knows the
+        // call by its key gives the result of the one before.
+        let effects = if start.by_itself || (by_key && !nothing) { total } else { start.effects };
+        if nothing == (effects > 0) {
+            let text =
+                format!("{name} ended as {} with {effects} effects", observation.kind.as_str());
             self.break_rule(rule::TRUE, text);
         }
     }

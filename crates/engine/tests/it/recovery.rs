@@ -10,7 +10,7 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::{Failure, ObservationKind};
-use portcullis_domain::ports::BoxFuture;
+use portcullis_domain::ports::{BoxFuture, Clock as _, StoreError};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::refusal::Refusal;
@@ -20,6 +20,7 @@ use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_engine::{Attached, GateError, HeldRun, Progress, Reconcile, Reconciled};
 use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
+use portcullis_testkit::ports::ManualClock;
 
 use crate::unknown::{crashed, poll_once};
 use crate::world::{Does, FakeTools, World, ask, call, turn};
@@ -71,9 +72,19 @@ fn overdue(world: &World, held: &mut HeldRun, tool: &str) -> Progress {
 
 /// A call of `tool` that ended so that nobody knows what it did, and what became of that.
 fn unknown(world: &World, tool: &str, how: Failure) -> (RunId, Result<Progress, GateError>) {
+    unknown_then(world, tool, how, Does::Answer(br#"{"paid":true}"#.to_vec()))
+}
+
+/// The same with what the tool does when it is called again.
+fn unknown_then(
+    world: &World,
+    tool: &str,
+    how: Failure,
+    second: Does,
+) -> (RunId, Result<Progress, GateError>) {
     if how == Failure::Crash {
         let run = crashed(world, tool);
-        world.tools.set(tool, Does::Answer(br#"{"paid":true}"#.to_vec()));
+        world.tools.set(tool, second);
         let progress = world.attach(2, run).map(|attached| match attached {
             Attached::Held(_, progress) => progress,
             Attached::Waiting(question) => Progress::Waiting(question),
@@ -87,7 +98,7 @@ fn unknown(world: &World, tool: &str, how: Failure) -> (RunId, Result<Progress, 
         _ => Does::Unknown,
     };
     world.tools.first(tool, first);
-    world.tools.set(tool, Does::Answer(br#"{"paid":true}"#.to_vec()));
+    world.tools.set(tool, second);
     let mut held = world.begin();
     let run = held.run();
     let progress = match how {
@@ -141,6 +152,24 @@ fn a_second_loss_of_a_keyed_call_is_a_persons_to_answer() {
     assert_eq!((world.tools.effects("pay"), world.step(run, 0).starts), (2, 2));
     assert!(matches!(world.attach(2, run).unwrap(), Attached::Waiting(_)));
     assert_eq!(world.tools.effects("pay"), 2);
+}
+
+#[test]
+fn a_second_start_that_did_nothing_says_nothing_of_the_first() {
+    for how in ALL {
+        for second in [Does::Fail, Does::Abort] {
+            let world = world(true);
+            let named = format!("{how:?}, {second:?}");
+            let (run, progress) = unknown_then(&world, "pay", how, second);
+            assert!(matches!(progress.unwrap(), Progress::Waiting(_)), "{named}");
+            let question = world.question(run);
+            assert_eq!(question.kind, QuestionKind::UnknownOutcome, "{named}");
+            assert_eq!(question.cause, Some(how), "{named}");
+            assert_eq!(world.step(run, 0).starts, 2, "{named}");
+            assert_eq!(world.count("step.finished"), 0, "{named}");
+            world.tools.let_go();
+        }
+    }
 }
 
 #[test]
@@ -420,6 +449,32 @@ fn the_host_is_asked_after_the_tool_and_what_it_finds_is_recorded() {
         .collect();
     assert_eq!(asked, [true, false]);
     assert_eq!(world.step(run, 0).observation.unwrap().failure, Some(Failure::DidNotHappen));
+}
+
+/// Finds that nothing happened, after its process was stopped for longer than a lease.
+struct Stopped(ManualClock);
+
+impl Reconcile for Stopped {
+    fn reconcile(&self, _: &Card) -> BoxFuture<'_, Reconciled> {
+        self.0.jump(self.0.now().after(Duration::from_secs(60)));
+        Box::pin(async { Reconciled::DidNotHappen })
+    }
+}
+
+#[test]
+fn what_is_found_after_the_term_is_no_outcome_that_came_late_and_is_asked_anew() {
+    let mut world = world(true);
+    let run = crashed(&world, "write");
+    world.reconcile = Some(Arc::new(Stopped(world.clock.clone())));
+    let late = world.attach(2, run).err();
+    assert!(matches!(late, Some(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+    assert_eq!((world.count("probe.started"), world.count("probe.finished")), (1, 0));
+    assert_eq!((world.count("outcome.late"), world.count("step.finished")), (0, 0));
+    world.reconcile = Some(Arc::new(Nothing));
+    assert_eq!(world.take(3, run).1, Progress::Observed);
+    assert_eq!(findings(&world), [Found::DidNotHappen]);
+    assert_eq!(world.count("outcome.late"), 0);
+    world.tools.let_go();
 }
 
 #[test]
