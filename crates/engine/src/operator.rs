@@ -325,8 +325,14 @@ pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
             let read = u64::try_from(rows.rows.len()).unwrap_or(0);
             let mut closed = 0_u64;
             for question in rows.rows.into_iter().flatten() {
-                closed =
-                    closed.saturating_add(u64::from(sweep_one(parts, scope, &question).await?));
+                match sweep_one(parts, scope, &question).await {
+                    Ok(swept) => closed = closed.saturating_add(u64::from(swept)),
+                    // One run that cannot be read keeps no other from its end.
+                    Err(GateError::Store(StoreError::Damaged { table })) => {
+                        tracing::warn!(run = %question.run, table, "a run cannot be read, and its question was not looked at");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
             expired = expired.saturating_add(closed);
             // Closed questions leave the list, so the next page begins that much earlier.

@@ -368,6 +368,8 @@ impl Core {
             Reconciled::Happened(output) => {
                 (Found::Happened, Some(self.answered_ending(&unknown.spec, output)))
             }
+            // What outlived its deadline may still happen: that it has not so far settles nothing.
+            Reconciled::DidNotHappen if unknown.cause == Failure::Timeout => (Found::Unknown, None),
             Reconciled::DidNotHappen => {
                 let ending = failed(Failure::DidNotHappen, "that it did not happen");
                 (Found::DidNotHappen, Some(ending))

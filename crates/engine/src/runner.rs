@@ -199,8 +199,7 @@ impl Runner {
         let (state, stopped) = (Mutex::default(), stopped.shared());
         let inner = Arc::new(Inner { gate, scope, agents, room, state, stopped });
         if let Some(answers) = answers {
-            // The first runner is the one that hears of answers.
-            let _taken = answers.0.set(Arc::downgrade(&inner));
+            answers.lock().push(Arc::downgrade(&inner));
         }
         Self { inner, stop: Some(stop) }
     }
@@ -325,7 +324,8 @@ impl Inner {
     fn put(self: &Arc<Self>, mut state: MutexGuard<'_, State>, lane: Lane, entry: Entry) {
         if let Some(again) = entry.job.run().and_then(|run| state.driven.get_mut(&run)) {
             again.get_or_insert_default().extend(entry.tell);
-            return;
+            // It takes no room, which is another's now.
+            return state.line.tell_one();
         }
         state.line.push(lane, entry);
         if state.places >= self.room.places.get() {
@@ -373,7 +373,8 @@ impl Inner {
             let questions = store.questions(&self.scope, None, status, page).await?.rows;
             for question in questions.iter().flatten().filter(|question| self.is_new(question.run))
             {
-                if let Some(state) = store.run(&self.scope, question.run).await?
+                let state = readable(question.run, store.run(&self.scope, question.run).await)?;
+                if let Some(state) = state.flatten()
                     && state.run.status == RunStatus::Waiting
                 {
                     found.push((state.run.owner, question.run));
@@ -397,7 +398,8 @@ impl Inner {
             let runs = parts.store.runs(&self.scope, status, page).await?.rows;
             let read = runs.len();
             for run in runs.into_iter().flatten().filter(|run| self.is_new(run.id)) {
-                let term = parts.store.lease(&self.scope, run.id).await?;
+                let term = readable(run.id, parts.store.lease(&self.scope, run.id).await)?;
+                let Some(term) = term else { continue };
                 let live = term.is_some_and(|term| term.until > parts.clock.now());
                 let holder = run.holder.as_ref().filter(|_| live);
                 if holder.is_none_or(|holder| parts.processes.is_dead(&holder.process)) {
@@ -424,7 +426,8 @@ impl Inner {
                 let held = self.gate.begin(&self.scope, task).await?;
                 let run = held.run();
                 let _first = known.set(run);
-                self.lock().driven.insert(run, None);
+                // Somebody may have asked for it already, and stands here then.
+                self.lock().driven.entry(run).or_insert(None);
                 (held, run)
             }
             Job::GoOn(run) => match self.gate.attach(&self.scope, run).await? {
@@ -443,7 +446,12 @@ impl Inner {
     async fn loop_of(&self, mut held: HeldRun) -> Result<Driven, GateError> {
         let state = held.state().await?;
         let made = AssertUnwindSafe(async { self.agents.agent(&state.run).await }).catch_unwind();
-        let agent = made.await.unwrap_or_else(|_| {
+        let made = match select(Box::pin(made), self.stopped.clone()).await {
+            Either::Left((made, _)) => made,
+            // Dropping what is held lets the lease go.
+            Either::Right(_) => return Ok(Driven::Stopped),
+        };
+        let agent = made.unwrap_or_else(|_| {
             let message = "making the agent panicked".to_owned();
             Err(AgentFailure { reason: EndReason::AgentError, message })
         });
@@ -557,18 +565,47 @@ impl Drop for Waiting<'_> {
 ///
 /// Answers that another process records are found by [`Runner::take_up`].
 #[derive(Default)]
-pub struct Answers(OnceLock<Weak<Inner>>);
+pub struct Answers(Mutex<Vec<Weak<Inner>>>);
+
+impl Answers {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Inner>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Observer for Answers {
     fn committed(&self, events: &[Event]) {
-        let Some(inner) = self.0.get().and_then(Weak::upgrade) else { return };
-        for event in events {
-            let stream = event.link.stream;
-            let ours = event.link.tenant == *inner.scope.tenant() && stream.kind == StreamKind::Run;
-            if ours && matches!(event.body, Body::QuestionAnswered(_)) {
-                inner.answered(RunId::from_bytes(stream.id));
+        let answered = |event: &&Event| {
+            matches!(event.body, Body::QuestionAnswered(_))
+                && event.link.stream.kind == StreamKind::Run
+        };
+        let mut answered = events.iter().filter(answered).peekable();
+        if answered.peek().is_none() {
+            return;
+        }
+        let runners: Vec<Arc<Inner>> = {
+            let mut runners = self.lock();
+            runners.retain(|runner| runner.strong_count() > 0);
+            runners.iter().filter_map(Weak::upgrade).collect()
+        };
+        for event in answered {
+            let tenant = &event.link.tenant;
+            for runner in runners.iter().filter(|runner| runner.scope.tenant() == tenant) {
+                runner.answered(RunId::from_bytes(event.link.stream.id));
             }
         }
+    }
+}
+
+/// What was read of a run; nothing of one that cannot be read, which keeps no other from going on.
+fn readable<T>(run: RunId, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(StoreError::Damaged { table }) => {
+            tracing::warn!(%run, table, "a run cannot be read, and is not taken up");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

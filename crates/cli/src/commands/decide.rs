@@ -73,6 +73,12 @@ pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit
         return Err(Failure::undecided("with --json nobody is asked, and nothing was decided")
             .hint("name the digest with `--digest`, or say `--yes`"));
     }
+    if decision.alike && globals.config_path.is_some() {
+        return Err(Failure::usage(
+            "with --alike each run goes by the reviewers that it was begun with",
+        )
+        .hint("answer without -c"));
+    }
     check_result(decision.result.as_deref())?;
     let (asked, others) = find(&decision, globals).await?;
     let mut out = Out::new();
@@ -125,7 +131,7 @@ async fn find(decision: &Decision, globals: &Globals) -> Result<(Asked, Vec<Aske
     }
     let asked = lookup::asked(db, scope, run, question).await?;
     let others = match decision.alike {
-        true => alike::alike(db, scope, &asked).await?,
+        true => alike::alike(db, scope, &asked, reading.now()).await?,
         false => Vec::new(),
     };
     Ok((asked, others))

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     consent: Consent,
     /// Give the same answer to every open question about this very call, one use each
-    #[arg(long)]
+    #[arg(long, conflicts_with = "digest")]
     alike: bool,
 }
 

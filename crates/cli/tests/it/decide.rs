@@ -57,12 +57,42 @@ fn one_answer_is_given_to_all_questions_about_the_same_call() {
         assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
     }
     assert_eq!(scene.question(other).status, QuestionStatus::Open);
+    assert!(out.contains("| one\n") && out.contains("| three\n"), "{out}");
     // The control: alone, only the one that was named is decided.
     let alone = [scene.asking("five", "a"), scene.asking("six", "a")];
     let out = scene.run(&["reject", &alone[0].to_string(), "--yes"]).out(0);
     assert!(!out.contains("ONE ANSWER"), "{out}");
     assert_eq!(scene.question(alone[0]).status, QuestionStatus::Rejected);
     assert_eq!(scene.question(alone[1]).status, QuestionStatus::Open);
+}
+
+#[test]
+fn one_answer_to_many_is_no_answer_to_a_digest_or_to_other_reviewers() {
+    let scene = Scene::new();
+    let runs = ["one", "two"].map(|goal| scene.asking(goal, "office/inbox"));
+    let run = runs[0].to_string();
+    let digest = scene.question(runs[0]).digest.to_string();
+    // A digest names what was printed, and the others were not.
+    scene.run(&["approve", &run, "--alike", "--digest", &digest]).refused(2);
+    let config = scene.home.path().join("other.toml");
+    std::fs::write(&config, "").unwrap();
+    std::fs::set_permissions(&config, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let config = config.display().to_string();
+    scene.run(&["-c", &config, "approve", &run, "--alike", "--yes"]).refused(2);
+    assert_eq!(runs.map(|run| scene.question(run).yes), [0, 0]);
+}
+
+#[test]
+fn a_run_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let scene = Scene::new();
+    let runs = ["one", "two", "three"].map(|goal| scene.asking(goal, "office/inbox"));
+    let conn = rusqlite::Connection::open(scene.db()).unwrap();
+    let damage = "UPDATE runs SET limits = 'junk' WHERE id = ?1";
+    assert_eq!(conn.execute(damage, [runs[1].as_bytes()]).unwrap(), 1);
+    drop(conn);
+    let out = scene.run(&["approve", &runs[0].to_string(), "--alike", "--yes"]).out(0);
+    assert!(out.contains("ONE ANSWER TO 2 QUESTIONS"), "{out}");
+    assert_eq!([runs[0], runs[2]].map(|run| scene.question(run).yes), [1, 1]);
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl Line {
             if let Some(other) = entries.find(|other| other.job.run() == Some(run)) {
                 other.tell.extend(entry.tell);
             }
-            return;
+            // It takes no room, which is another's now.
+            return self.tell_one();
         }
         let entries = self.lanes.entry(lane.clone()).or_default();
         if entries.is_empty() {
@@ -148,6 +149,15 @@ mod tests {
         assert!(line.pop().is_none());
         drop(entry);
         assert!(told.try_recv().is_err());
+    }
+
+    #[test]
+    fn who_takes_no_room_leaves_it_to_the_next() {
+        let mut line = Line::default();
+        line.push(owner("ann"), entry(1));
+        let mut waits = line.room();
+        line.push(Lane::Answered, entry(1));
+        assert_eq!((line.len(), waits.try_recv()), (1, Ok(Some(()))));
     }
 
     #[test]

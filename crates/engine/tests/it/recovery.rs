@@ -287,6 +287,13 @@ fn a_probe_says_whether_it_happened_however_the_outcome_was_lost() {
         world.tools.let_go();
 
         let (world, run, progress) = probed(how, says(r#"{"happened":false}"#));
+        if how == Failure::Timeout {
+            // It may still be on its way: that it has not happened so far settles nothing.
+            assert!(matches!(progress, Progress::Waiting(_)), "{progress:?}");
+            assert_eq!(findings(&world), [Found::Unknown]);
+            world.tools.let_go();
+            continue;
+        }
         assert_eq!(progress, Progress::Observed, "{how:?}");
         let seen = world.step(run, 0).observation.unwrap();
         assert_eq!(seen.failure, Some(Failure::DidNotHappen), "{how:?}");

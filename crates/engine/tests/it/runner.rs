@@ -13,6 +13,7 @@ use futures_util::future::Shared;
 use portcullis_domain::approval::Answer;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, StoreError, View};
+use portcullis_domain::row::Cell;
 use portcullis_domain::run::{EndReason, Run, RunStatus};
 use portcullis_engine::{
     Agents, Answers, Driven, Gate, GateError, Job, Load, Rest, Room, Runner, TakenUp, Task,
@@ -237,6 +238,31 @@ fn what_can_go_on_and_nobody_drives_is_taken_up() {
 }
 
 #[test]
+fn a_run_that_cannot_be_read_keeps_no_other_from_going_on() {
+    let scene = Scene::new(vec![call("send", 1)]).free();
+    let world = &scene.world;
+    let granted = [0, 1].map(|_| {
+        let mut held = begin_at(world, 2);
+        ask(&mut held, "send");
+        held.run()
+    });
+    for run in granted {
+        world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+    }
+    let (id, nonsense) = (granted[0].as_bytes().to_vec(), Cell::Text("{".to_owned()));
+    let damage = |raw: &mut portcullis_store::memory::Raw| {
+        raw.set("runs", &[Cell::Blob(id)], "limits", nonsense)
+    };
+    assert!(world.store.tamper(damage).unwrap());
+    let runner = runner_at(&scene, 4);
+    assert_eq!(block_on(runner.take_up()).unwrap(), TakenUp { expired: 0, runs: 1 });
+    while world.state(granted[1]).run.status != RunStatus::Completed {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.tools.effects("send"), 1);
+}
+
+#[test]
 fn questions_that_are_past_their_time_end_by_themselves() {
     let scene = Scene::new(vec![call("send", 1)]).free();
     let runner = scene.runner(1, 1);
@@ -286,6 +312,45 @@ fn a_run_that_is_not_there_and_one_that_is_held_elsewhere_are_refused() {
     // The place is free again.
     let ticket = block_on(runner.submit(scene.task("ann"))).unwrap();
     assert_eq!(rest(ticket).driven, Driven::Ended(EndReason::GoalCompleted));
+}
+
+#[test]
+fn a_later_runner_hears_of_answers_too() {
+    let scene = Scene::new(vec![call("send", 1)]).free();
+    let runner = scene.runner(1, 1);
+    let ticket = block_on(runner.submit(scene.task("ann"))).unwrap();
+    let Rest { run, driven: Driven::Waiting(_) } = rest(ticket) else { panic!("nobody was asked") };
+    block_on(runner.stop());
+    let _later = scene.runner(1, 1);
+    let mut parts = scene.world.parts(9);
+    parts.store = Arc::new(scene.world.store.handle(vec![scene.answers.clone()]));
+    let signed = scene.world.signed("ann", &scene.world.question(run), Answer::Approve);
+    block_on(portcullis_engine::operator::answer(&parts, scene.world.scope(), signed)).unwrap();
+    while scene.world.state(run).run.status != RunStatus::Completed {
+        std::thread::yield_now();
+    }
+}
+
+/// Makes agents when there is nothing left to wait for, which is never.
+struct Stalled;
+
+impl Agents for Stalled {
+    fn agent<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn a_runner_stops_while_an_agent_is_being_made() {
+    let world = World::new();
+    let room = Room { places: NonZeroUsize::MIN, line: NonZeroUsize::MIN };
+    let runner = Runner::new(world.gate(1), world.scope().clone(), Arc::new(Stalled), room, None);
+    let ticket = block_on(runner.submit(Job::Begin(world.task(Limits::default())))).unwrap();
+    while world.count("run.created") == 0 {
+        std::thread::yield_now();
+    }
+    block_on(runner.stop());
+    assert_eq!(rest(ticket).driven, Driven::Stopped);
 }
 
 /// Makes no agent.

@@ -42,4 +42,9 @@ impl Prepared {
         let payloads = append.events.iter().map(|event| Payload::of(&event.body));
         Ok(Self { payloads: payloads.collect::<Result<_, _>>()?, append })
     }
+
+    /// Bytes of all payloads.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        self.payloads.iter().map(|payload| payload.bytes.len()).fold(0, usize::saturating_add)
+    }
 }

@@ -65,9 +65,11 @@ impl Task {
     /// About how many bytes it holds.
     pub(super) fn weight(&self) -> usize {
         match self {
-            Self::Append(_, Prepared { append, .. }) => {
+            Self::Append(_, prepared) => {
+                let append = &prepared.append;
                 let contents = append.contents.iter().map(|content| content.bytes().len());
-                contents.chain(append.specs.iter().map(Vec::len)).fold(0, usize::saturating_add)
+                let specs = append.specs.iter().map(Vec::len);
+                contents.chain(specs).fold(prepared.payload_bytes(), usize::saturating_add)
             }
             Self::Renew(..) => 0,
         }

@@ -4,10 +4,12 @@ use portcullis_domain::ports::{MAX_PAGE, Page};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::time::Timestamp;
 
 use crate::assemble::Database;
 use crate::failure::{Code, Failure};
 use crate::lookup::{self, Asked, Words, words};
+use crate::output::text;
 
 /// The most questions that one signature covers.
 const MAX_COVERED: usize = 64;
@@ -16,11 +18,12 @@ const MAX_COVERED: usize = 64;
 const MAX_LOOKED_AT: u64 = 20_000;
 
 /// The open questions whose card has the same bytes, which ask the same people, and whose no does the same; without the one
-/// that was asked for. Each is checked as that one was.
+/// that was asked for. Each is checked as that one was; one that cannot be read, or is past its time, is left where it is.
 pub(super) async fn alike(
     db: &dyn Database,
     scope: &Scope,
     asked: &Asked,
+    now: Timestamp,
 ) -> Result<Vec<Asked>, Failure> {
     let mut found = Vec::new();
     let mut offset = 0;
@@ -28,7 +31,7 @@ pub(super) async fn alike(
         let page = Page { offset, limit: MAX_PAGE };
         let rows = db.questions(scope, None, Some(QuestionStatus::Open), page).await?.rows;
         let read = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-        for question in rows.into_iter().flatten().filter(|other| may_be(asked, other)) {
+        for question in rows.into_iter().flatten().filter(|other| may_be(asked, other, now)) {
             if let Some(other) = same(db, scope, asked, question).await? {
                 found.push(other);
             }
@@ -47,7 +50,7 @@ pub(super) async fn alike(
 }
 
 /// What the row alone says.
-fn may_be(asked: &Asked, other: &Question) -> bool {
+fn may_be(asked: &Asked, other: &Question, now: Timestamp) -> bool {
     let this = &asked.question;
     other.id != this.id
         && other.kind == QuestionKind::Approval
@@ -55,6 +58,7 @@ fn may_be(asked: &Asked, other: &Question) -> bool {
         && other.reviewers == this.reviewers
         && other.on_rejection == this.on_rejection
         && other.uses == this.uses
+        && other.expires_at.is_none_or(|end| end > now)
 }
 
 async fn same(
@@ -66,12 +70,14 @@ async fn same(
     let Words::Here(card) = words(db, scope, question.card, u64::MAX).await? else {
         return Ok(None);
     };
-    let run = lookup::run_row(db, scope, question.run)?;
-    let waits = run.status == RunStatus::Waiting && run.question == Some(question.id);
-    if card != asked.card_bytes || !waits {
+    if card != asked.card_bytes {
         return Ok(None);
     }
-    lookup::asked(db, scope, run, question).await.map(Some)
+    let Ok(run) = lookup::run_row(db, scope, question.run) else { return Ok(None) };
+    if run.status != RunStatus::Waiting || run.question != Some(question.id) {
+        return Ok(None);
+    }
+    Ok(lookup::asked(db, scope, run, question).await.ok())
 }
 
 /// A row for each, as it is shown before the decision.
@@ -85,9 +91,16 @@ pub(super) fn rows(others: &[Asked]) -> Vec<String> {
         "ONE ANSWER TO {count} QUESTIONS about this very call, each of which it allows once:"
     ));
     for other in others {
-        let owner = crate::output::text::one_line(&other.run.owner, 60);
+        let quoted = |text: &str| text::one_line(text, 60);
         let (question, run) = (other.question.id, other.run.id);
-        rows.push(format!("  {question}  {run}  step {}  | {owner}", other.step.index));
+        rows.push(format!("  {question}  {run}  step {}", other.step.index));
+        let goal = other.goal.text();
+        let goal = goal.as_ref().map_or_else(|why| (*why).to_owned(), |goal| quoted(goal));
+        rows.push(format!("      asked by  | {}", quoted(&other.run.owner)));
+        rows.push(format!("      goal      | {goal}"));
+        if let Some(why) = other.again {
+            rows.push(format!("      asked again: {why}"));
+        }
     }
     rows
 }
