@@ -50,8 +50,8 @@ pub(crate) fn example(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().unwrap().parent().unwrap().join("examples").join(name);
     let built = fs::metadata(&path).and_then(|meta| meta.modified()).ok();
-    let sources =
-        ["src", "examples"].map(|dir| newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)));
+    let sources = ["src".to_owned(), format!("examples/{name}.rs")]
+        .map(|source| newest(&Path::new(env!("CARGO_MANIFEST_DIR")).join(source)));
     // `cargo test --test it` builds no examples, and would test what was built before.
     assert!(
         sources.into_iter().all(|source| source <= built),
@@ -67,14 +67,11 @@ pub(crate) fn copy_program(from: &Path, to: &Path) {
 }
 
 /// When the newest file beneath `dir` was changed; None when the sources are not here, as on another machine.
-fn newest(dir: &Path) -> Option<SystemTime> {
-    let entries = fs::read_dir(dir).ok()?.flatten();
-    entries
-        .filter_map(|entry| {
-            let meta = entry.metadata().ok()?;
-            if meta.is_dir() { newest(&entry.path()) } else { meta.modified().ok() }
-        })
-        .max()
+fn newest(at: &Path) -> Option<SystemTime> {
+    if at.is_dir() {
+        return fs::read_dir(at).ok()?.flatten().filter_map(|entry| newest(&entry.path())).max();
+    }
+    fs::metadata(at).ok()?.modified().ok()
 }
 
 pub(crate) fn start(spec: &AgentSpec) -> Result<AgentChild, SpawnError> {
