@@ -23,6 +23,7 @@ enum Place {
     Proposed,
     Allowed,
     Executing,
+    ExecutingAll,
     Probing,
     Waiting(QuestionKind),
     Answered(Answer),
@@ -80,9 +81,18 @@ fn turn(run: &mut Scenario, place: Place, roll: u8) -> (Place, Option<Append>) {
             run.asked(QuestionKind::Approval, 1 + u32::from(roll % 2));
             Place::Waiting(QuestionKind::Approval)
         }
+        Place::Proposed if roll < 190 => {
+            run.batch_started(2 + u32::from(roll % 4));
+            Place::ExecutingAll
+        }
         Place::Proposed => {
             run.judged(allow());
             Place::Allowed
+        }
+        Place::ExecutingAll if roll < 20 => return finish(run, EndReason::OperatorCancelled),
+        Place::ExecutingAll => {
+            run.batch_finished(result(roll));
+            Place::Between
         }
         Place::Allowed if roll < 30 => {
             run.finished(ObservationKind::Denied);
