@@ -54,10 +54,7 @@ pub(crate) async fn perform(
     hold: &Hold,
 ) -> Performed {
     let deadline = permit.deadline();
-    let call = async move {
-        let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
-        answer.map_err(|_| Panic)
-    };
+    let call = answer(source, permit);
     match place {
         Some(place) => match begin_at(place, call) {
             Ok(running) => wait(running, deadline, clock).await,
@@ -72,6 +69,43 @@ pub(crate) async fn perform(
             }
         }
     }
+}
+
+/// Performs one of several calls that are made at once: at its place, or in a task of its own, so that none of them keeps
+/// another, or the deadline of another, from its turn.
+pub(crate) async fn perform_beside(
+    source: Arc<dyn ToolSource>,
+    permit: Permit,
+    place: Option<Box<dyn Place>>,
+    spawn: &dyn Spawn,
+    clock: &dyn Clock,
+) -> Performed {
+    let deadline = permit.deadline();
+    let call = answer(source, permit);
+    let begun = match place {
+        Some(place) => begin_at(place, call),
+        None => begin_task(spawn, call),
+    };
+    match begun {
+        Ok(running) => wait(running, deadline, clock).await,
+        Err(_) => Performed::NotBegun,
+    }
+}
+
+/// The call itself; nothing of it happens before the first poll.
+async fn answer(source: Arc<dyn ToolSource>, permit: Permit) -> Answer {
+    let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
+    answer.map_err(|_| Panic)
+}
+
+/// Begins a call in a task of its own.
+fn begin_task(
+    spawn: &dyn Spawn,
+    call: impl Future<Output = Answer> + Send + 'static,
+) -> Result<Running, SpawnError> {
+    let (sender, receiver) = oneshot::channel();
+    spawn.spawn(Box::pin(async move { drop(sender.send(call.await)) }))?;
+    Ok(Running(receiver))
 }
 
 /// Begins a call at its place, which is free again before the answer is told.

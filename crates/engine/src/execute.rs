@@ -19,7 +19,7 @@ use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
-use crate::effect::{Performed, perform};
+use crate::effect::{Performed, Running, perform};
 use crate::error::GateError;
 use crate::late;
 use crate::observe::Outcome;
@@ -31,6 +31,10 @@ pub(crate) const MAX_TRIES: u32 = 8;
 
 /// How many of the last steps are looked through for an outcome whose commit was in doubt.
 const LOOKED_AT: u32 = 8;
+
+/// What is said of a call whose tool panicked, and of one whose deadline passed.
+const PANICKED: &str = "the tool panicked";
+const OVERDUE: &str = "the deadline passed, and the call may still be running";
 
 /// What became of an execution.
 pub(crate) enum Concluded {
@@ -61,6 +65,9 @@ impl Core {
     pub(crate) async fn execute(&mut self) -> Result<Progress, GateError> {
         if let Some(ended) = self.ended() {
             return Ok(ended);
+        }
+        if !self.members.is_empty() {
+            return Box::pin(self.execute_batch()).await;
         }
         let grant = self.ready()?.grant;
         if self.lease_lost() {
@@ -281,6 +288,28 @@ impl Core {
         }
     }
 
+    /// The end of a started call that can have changed nothing, and the call itself when it outlived its deadline.
+    pub(crate) fn read_only_ending(
+        &self,
+        spec: &ToolSpec,
+        performed: Performed,
+    ) -> Result<(Ending, Option<Running>), GateError> {
+        let (ending, running) = match performed {
+            Performed::Answered(Ok(output)) => (Some(self.answered_ending(spec, output)), None),
+            Performed::Answered(Err(failure)) => (self.failed_ending(spec, failure), None),
+            Performed::NotBegun => {
+                let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
+                (Some(Ending::observed(outcome)), None)
+            }
+            Performed::Panicked => (self.cut_off(spec, Failure::Panic, PANICKED), None),
+            Performed::Overdue(running) => {
+                (self.cut_off(spec, Failure::Timeout, OVERDUE), Some(running))
+            }
+        };
+        let ending = ending.ok_or(GateError::Bug("a call of a batch changes something"))?;
+        Ok((ending, running))
+    }
+
     async fn conclude(
         &mut self,
         step: StepId,
@@ -316,14 +345,12 @@ impl Core {
                 (Some(Ending::observed(outcome)), None, None)
             }
             Performed::Panicked => {
-                let message = "the tool panicked";
-                let ending = self.cut_off(spec, Failure::Panic, message);
-                (ending, None, Some((Failure::Panic, message.to_owned())))
+                let ending = self.cut_off(spec, Failure::Panic, PANICKED);
+                (ending, None, Some((Failure::Panic, PANICKED.to_owned())))
             }
             Performed::Overdue(running) => {
-                let message = "the deadline passed, and the call may still be running";
-                let ending = self.cut_off(spec, Failure::Timeout, message);
-                (ending, Some(running), Some((Failure::Timeout, message.to_owned())))
+                let ending = self.cut_off(spec, Failure::Timeout, OVERDUE);
+                (ending, Some(running), Some((Failure::Timeout, OVERDUE.to_owned())))
             }
         };
         let concluded = match (ending, cause) {

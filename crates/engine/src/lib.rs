@@ -33,6 +33,7 @@ mod runner;
 mod tools;
 
 mod admit;
+mod batch;
 mod compose;
 mod core;
 mod effect;

@@ -291,7 +291,7 @@ impl<'a> Recheck<'a> {
             return (Answer::NotAdmitted(Refusal::UnknownTool), true);
         };
         let today = &today.described;
-        let answer = match readmit(&remade.proposal, step.id, step.index, today, &remade.salt) {
+        let answer = match readmit(&remade.written, remade.at, step.id, today, &remade.salt) {
             Ok(call) => verdict(today, &call.arguments),
             Err(refusal) => Answer::NotAdmitted(refusal),
         };

@@ -64,6 +64,9 @@ impl Core {
     pub(crate) async fn recover(&mut self, step: &Step) -> Result<Progress, GateError> {
         let admitted =
             step.admitted.as_ref().ok_or(GateError::Bug("a started step has no call"))?;
+        if step.batch > 1 {
+            return self.interrupt_batch().await;
+        }
         if !admitted.effect.changes_something() {
             let outcome = self.observer().interrupted(Failure::Crash);
             return self.end_step(Ending::observed(outcome)).await;

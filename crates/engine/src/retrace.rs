@@ -20,7 +20,7 @@ use portcullis_domain::step::{Admitted, Step};
 use portcullis_domain::stream::Stream;
 use portcullis_domain::verdict::Reviewers;
 
-use crate::admit::{Call, card, readmit};
+use crate::admit::{Call, Written, card, readmit};
 use crate::tools::Described;
 
 /// Events of one page.
@@ -284,14 +284,19 @@ impl<'a> Shelf<'a> {
         let salt = self.salt(state.run.salt).await?;
         let proposal = self.proposal(step).await?;
         let spec = self.spec(admitted.spec).await?;
-        let call = readmit(&proposal, step.id, step.index, &spec, &salt).ok();
-        let same = call.filter(|call| {
+        let written =
+            Written::read(&proposal, step.request()).map_err(|_| Obstacle::CallDiffers)?;
+        let is_it = |call: &Call| {
             call.request == admitted.request
                 && call.tool == admitted.tool
                 && spec.spec.effect == admitted.effect
+        };
+        let found = written.places(step).find_map(|at| {
+            let call = readmit(&written, at, step.id, &spec, &salt).ok()?;
+            is_it(&call).then_some((call, at))
         });
-        let call = same.ok_or(Obstacle::CallDiffers)?;
-        Ok(Remade { call, spec, proposal, salt })
+        let (call, at) = found.ok_or(Obstacle::CallDiffers)?;
+        Ok(Remade { call, at, spec, written, salt })
     }
 }
 
@@ -299,7 +304,9 @@ impl<'a> Shelf<'a> {
 pub(crate) struct Remade {
     pub(crate) call: Call,
     pub(crate) spec: Arc<Described>,
-    pub(crate) proposal: Vec<u8>,
+    /// The proposal, and the place of the call in it.
+    pub(crate) written: Written,
+    pub(crate) at: usize,
     pub(crate) salt: Vec<u8>,
 }
 

@@ -159,8 +159,9 @@ fn core(
         goal,
         salt,
         ready: None,
+        members: Vec::new(),
         proposed: None,
-        last: None,
+        last: Vec::new(),
         hold: Arc::default(),
     }
 }

@@ -14,6 +14,7 @@ mod world;
 
 mod admission;
 mod approvals;
+mod batches;
 mod damaged;
 mod diff;
 mod doubles;
