@@ -14,6 +14,7 @@ use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
+use super::batch::Batches;
 use super::{Broken, rule};
 use crate::executor::Pid;
 use crate::log::{self, Effect, Heard, Names, Said, What};
@@ -127,6 +128,7 @@ pub(super) struct Naive<'a> {
     pub(super) doubted: BTreeSet<String>,
     /// Whose key it is.
     pub(super) keys: BTreeMap<String, StepId>,
+    pub(super) batch: Batches,
     pub(super) broken: Vec<Broken>,
 }
 
@@ -160,6 +162,7 @@ impl<'a> Naive<'a> {
             open: BTreeMap::new(),
             doubted: BTreeSet::new(),
             keys: BTreeMap::new(),
+            batch: Batches::default(),
             broken: Vec::new(),
         }
     }
@@ -176,6 +179,7 @@ impl<'a> Naive<'a> {
                 for event in events {
                     self.event(event, &commit);
                 }
+                self.batches(&commit);
             }
             What::Term { run, epoch, until } => {
                 let run = self.runs.entry(*run).or_default();
