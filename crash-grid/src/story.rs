@@ -160,6 +160,24 @@ pub(crate) const STORIES: &[Story] = &[
         lease: TERM,
     },
     Story {
+        name: "batch",
+        way: Way::Driver,
+        // Two reads at once between a change and the last word.
+        script: &[
+            Line::Call("write"),
+            Line::Raw(
+                r#"{"kind":"tool_calls","calls":[{"tool":"look","arguments":{"n":1}},{"tool":"look","arguments":{"n":2}}]}"#,
+            ),
+            DONE,
+        ],
+        replies: &[],
+        ends: &[(0, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
         name: "late",
         way: Way::Driver,
         // A read that is cut off is not made again, so a last word follows it.
