@@ -248,7 +248,7 @@ fn take_call(call: Value) -> Result<AskedCall, Refusal> {
         arguments: take_arguments(&mut object)?,
         reason: take_text(&mut object, "reason")?,
     };
-    if object.is_empty() { Ok(call) } else { Err(Refusal::UnknownField) }
+    object.is_empty().then_some(call).ok_or(Refusal::UnknownField)
 }
 
 fn take_arguments(object: &mut Object) -> Result<Object, Refusal> {

@@ -307,8 +307,8 @@ rows! {
         created_at, status, reason, note, result, step_count, failures, denials, active_us, question, epoch,
         holder, finished_at, seq, hash,
     }
-    Step in "steps", key 1, fixed 5 {
-        id, run, index, batch_index, opened_at, batch, status, proposal, kind, origin, admitted, verdict, policy,
+    Step in "steps", key 1, fixed 3 {
+        id, run, index, batch, batch_index, opened_at, status, proposal, kind, origin, admitted, verdict, policy,
         question, attempts, starts, observation, started_at, finished_at,
     }
     Question in "questions", key 1, fixed 15 {

@@ -38,6 +38,9 @@ pub(crate) struct Member {
     proposed: Value,
 }
 
+/// For each call of a batch the place that it needs, if it blocks.
+type Places = Vec<Option<Box<dyn Place>>>;
+
 /// Why a batch is not to be, and which of its calls says so.
 #[derive(Clone, Copy)]
 struct Fault {
@@ -218,7 +221,7 @@ impl Core {
     }
 
     /// A place for each call that blocks; the first call for which there is none refuses them all.
-    fn places(&self) -> Result<Result<Vec<Option<Box<dyn Place>>>, Fault>, GateError> {
+    fn places(&self) -> Result<Result<Places, Fault>, GateError> {
         let mut places = Vec::with_capacity(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
             match self.place(&member.judgement.call.tool)? {
@@ -322,7 +325,7 @@ impl Core {
     async fn make_calls(
         &mut self,
         permits: Vec<Permit>,
-        places: Vec<Option<Box<dyn Place>>>,
+        places: Places,
     ) -> Result<Progress, GateError> {
         let members = std::mem::take(&mut self.members);
         let steps: Vec<StepId> = permits.iter().map(Permit::step).collect();
