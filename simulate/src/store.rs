@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, OpenOutcome, Page,
+    Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row as _};
@@ -361,6 +361,14 @@ impl Store for SimStore {
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         self.world.record.approvals(scope, question)
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        self.world.record.open_outcomes(scope, owner)
     }
 
     fn events<'a>(

@@ -17,7 +17,9 @@ use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, JournalOpened};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
+use portcullis_domain::ports::{
+    EventFilter, LeaseTerm, NewEvent, OpenOutcome, StoreError, StoredEvent,
+};
 use portcullis_domain::question::Question;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Tenant;
@@ -27,7 +29,6 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 use draft::Draft;
-pub(crate) use outcomes::OpenOutcome;
 use prepare::Payload;
 pub(crate) use prepare::Prepared;
 

@@ -33,7 +33,7 @@ use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, Condition, Durability, Entropy, EventFilter, LeaseTerm, NewEvent,
-    Observer, Page, Rows, Store, StoreError, StoredEvent,
+    Observer, OpenOutcome, Page, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -360,6 +360,14 @@ impl Store for MemoryStore {
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         Box::pin(async move { self.snapshot()?.own_approvals(scope.tenant(), question) })
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.open_outcomes(scope.tenant(), owner) })
     }
 
     fn events<'a>(

@@ -30,8 +30,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Durability, EventFilter, LeaseTerm, OpenOutcome, Page, Rows,
+    Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -445,6 +445,14 @@ impl Store for CrashStore {
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         self.read(self.inner.approvals(scope, question))
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        self.read(self.inner.open_outcomes(scope, owner))
     }
 
     fn events<'a>(

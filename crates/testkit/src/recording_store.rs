@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, NewEvent, Page, Rows, Store, StoreError,
-    StoredEvent,
+    Append, BoxFuture, Committed, EventFilter, LeaseTerm, NewEvent, OpenOutcome, Page, Rows, Store,
+    StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -174,6 +174,14 @@ impl Store for RecordingStore {
         _: &'a Scope,
         _: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
+        closed()
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
         closed()
     }
 

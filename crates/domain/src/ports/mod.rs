@@ -22,8 +22,8 @@ pub use process::Processes;
 pub use spawn::{Place, Spawn, SpawnError, Tell, Work};
 pub use store::{
     Append, Committed, Condition, DamagedRow, Disposition, Durability, EventFilter, LeaseTerm,
-    Ledger, Ledgers, MAX_PAGE, NewEvent, Observer, Page, Rows, Store, StoreError, StoredContent,
-    StoredEvent, TakeLease,
+    Ledger, Ledgers, MAX_PAGE, NewEvent, Observer, OpenOutcome, Page, Rows, Store, StoreError,
+    StoredContent, StoredEvent, TakeLease,
 };
 pub use tool::{ToolFailure, ToolOutput, ToolSource};
 

@@ -13,7 +13,7 @@ use crate::question::{Question, QuestionStatus};
 use crate::row::{Cell, RowError};
 use crate::run::{Run, RunStatus};
 use crate::scope::{Scope, Tenant};
-use crate::step::Step;
+use crate::step::{Admitted, Step};
 use crate::stream::{Link, Stream, StreamKind, payload_digest};
 use crate::thread::Thread;
 use crate::time::Timestamp;
@@ -296,6 +296,15 @@ pub struct LeaseTerm {
     pub until: Timestamp,
 }
 
+/// A question about an outcome that is not known yet, with the call that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOutcome {
+    /// The question.
+    pub question: QuestionId,
+    /// The call.
+    pub call: Admitted,
+}
+
 /// Which events to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventFilter {
@@ -397,6 +406,14 @@ pub trait Store: Send + Sync {
         scope: &'a Scope,
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>>;
+
+    /// The questions about outcomes of an owner's calls that are neither answered for good nor closed: what commit 1 of
+    /// another call looks at, for those who want to know before. In no order.
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>>;
 
     /// Events in journal order, read without judging them.
     fn events<'a>(

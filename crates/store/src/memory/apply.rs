@@ -4,7 +4,7 @@ use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, OpenOutcome, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::scope::Tenant;
@@ -13,7 +13,7 @@ use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
-use crate::admit::{Admitted, Base, Changed, OpenOutcome, TermChange};
+use crate::admit::{Admitted, Base, Changed, TermChange};
 use crate::stored;
 
 /// The look-ups of admission.

@@ -5,7 +5,7 @@ use portcullis_domain::approval::Approval;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId, ThreadId};
-use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredEvent};
+use portcullis_domain::ports::{EventFilter, OpenOutcome, Page, Rows, StoreError, StoredEvent};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::run::{Run, RunStatus};
@@ -14,7 +14,6 @@ use portcullis_domain::step::Step;
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
-use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::tables::{check_limit, check_page, need_row, read_row};
 

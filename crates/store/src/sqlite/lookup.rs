@@ -5,7 +5,7 @@ use portcullis_domain::approval::Approval;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{LeaseTerm, StoreError};
+use portcullis_domain::ports::{LeaseTerm, OpenOutcome, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::run::Run;
@@ -18,7 +18,6 @@ use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use super::fault::refusal;
 use super::sql;
-use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::stored;
 use crate::tables::need_row;

@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers, Observer, Page,
-    Rows, Store, StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers, Observer,
+    OpenOutcome, Page, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -344,6 +344,15 @@ impl Store for SqliteStore {
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         self.read(scope, move |conn, tenant| read::approvals(conn, tenant, question))
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        let owner = owner.to_owned();
+        self.read(scope, move |conn, tenant| lookup::open_outcomes(conn, tenant, &owner))
     }
 
     fn events<'a>(

@@ -4,7 +4,7 @@ use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, OpenOutcome, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::Row;
 use portcullis_domain::scope::Tenant;
@@ -16,7 +16,7 @@ use super::cache::Cache;
 use super::fault::refusal;
 use super::sql::Written;
 use super::{lookup, read, sql};
-use crate::admit::{Admitted, Base, Brought, Changed, OpenOutcome, TermChange};
+use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
 use crate::stored::int;
 
 /// Runs that are driven at once without being read again for each append; a few KiB each.

@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, Page, Rows, Store, StoreError,
-    StoredEvent,
+    Append, BoxFuture, Committed, EventFilter, LeaseTerm, OpenOutcome, Page, Rows, Store,
+    StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -228,6 +228,14 @@ impl Store for FaultyStore {
         question: QuestionId,
     ) -> Answer<'a, Vec<Approval>> {
         self.call(Act::Read, self.inner.approvals(scope, question))
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> Answer<'a, Vec<OpenOutcome>> {
+        self.call(Act::Read, self.inner.open_outcomes(scope, owner))
     }
 
     fn events<'a>(&'a self, scope: &'a Scope, filter: EventFilter) -> Answer<'a, Vec<StoredEvent>> {
