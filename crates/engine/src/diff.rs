@@ -37,7 +37,7 @@ use portcullis_domain::ports::{Store, StoreError};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 
-use crate::retrace::Place as Source;
+use crate::retrace::Source;
 use parts::{Held, Parts, Story};
 use places::places;
 
