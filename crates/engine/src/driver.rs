@@ -1,7 +1,9 @@
 //! The driver: a gate with an agent. A plain loop over what can be done next.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -98,12 +100,19 @@ async fn turns(
                 let view = core.view(fresh).await?;
                 fresh = false;
                 let request = view.request;
-                match select(agent.propose(view), &mut *stopped).await {
-                    Either::Left((Ok(raw), _)) => {
-                        core.propose(raw, Echo::Required(request)).await?
+                let cut = {
+                    let cut = pin!(core.cut(Duration::MAX));
+                    let stop = select(&mut *stopped, cut);
+                    match select(agent.propose(view), stop).await {
+                        Either::Left((reply, _)) => Ok(reply),
+                        Either::Right((Either::Left(_), _)) => return Ok(Driven::Stopped),
+                        Either::Right((Either::Right((cut, _)), _)) => Err(cut),
                     }
-                    Either::Left((Err(failure), _)) => core.agent_failed(failure).await?,
-                    Either::Right(_) => return Ok(Driven::Stopped),
+                };
+                match cut {
+                    Ok(Ok(raw)) => core.propose(raw, Echo::Required(request)).await?,
+                    Ok(Err(failure)) => core.agent_failed(failure).await?,
+                    Err(_) => core.deserted().await?,
                 }
             }
         };

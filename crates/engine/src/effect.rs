@@ -1,9 +1,10 @@
 //! Performing one permitted call: bounded in time, and owned by the engine to its end.
 //!
-//! Dropping the caller's future, a deadline or a lost lease changes what is recorded of it, never whether it is
-//! recorded.
+//! Dropping the caller's future, a deadline, a cancel or a lost lease changes what is recorded of it, never whether it
+//! is recorded.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,13 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use portcullis_domain::permit::Permit;
-use portcullis_domain::ports::{
-    Clock, Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource,
-};
+use portcullis_domain::ports::{Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource};
 
-use crate::heartbeat::Hold;
+use crate::core::Core;
+
+/// How often it is looked whether a run that waits for something is still this driver's. A store that other processes
+/// write to tells of nothing.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How a call ended, or that it has not.
 pub(crate) enum Performed {
@@ -25,8 +28,28 @@ pub(crate) enum Performed {
     Panicked,
     /// The deadline passed. The answer may still come.
     Overdue(Running),
+    /// The run has ended, or is another's by now. The answer may still come.
+    Deserted(Running),
     /// The call was never begun.
-    NotBegun,
+    NotBegun(NotBegun),
+}
+
+/// Why a call was not begun though its intent is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotBegun {
+    /// Its place could not be had after all.
+    NoPlace,
+    /// The lease may end before the call does: recording the intent took too long.
+    Uncovered,
+}
+
+/// Why something is not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Its time is over.
+    Overdue,
+    /// The run has ended, or is another's by now.
+    Deserted,
 }
 
 type Answer = Result<Result<ToolOutput, ToolFailure>, Panic>;
@@ -34,7 +57,7 @@ type Answer = Result<Result<ToolOutput, ToolFailure>, Panic>;
 /// A tool panicked; the payload is not looked at.
 pub(crate) struct Panic;
 
-/// A call that outlived its deadline.
+/// A call that nobody waits for any more.
 pub(crate) struct Running(oneshot::Receiver<Answer>);
 
 impl Running {
@@ -44,33 +67,82 @@ impl Running {
     }
 }
 
-/// Performs the call and waits for its answer or its deadline.
-pub(crate) async fn perform(
-    source: Arc<dyn ToolSource>,
-    permit: Permit,
-    place: Option<Box<dyn Place>>,
-    spawn: &dyn Spawn,
-    clock: &dyn Clock,
-    hold: &Hold,
-) -> Performed {
-    let deadline = permit.deadline();
-    let call = async move {
-        let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
-        answer.map_err(|_| Panic)
-    };
-    match place {
-        Some(place) => match begin_at(place, call) {
-            Ok(running) => wait(running, deadline, clock).await,
-            Err(_) => Performed::NotBegun,
-        },
-        // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
-        None => {
-            let _open = hold.open_call(clock.monotonic(), deadline);
-            match select(Box::pin(call), clock.sleep(deadline)).await {
-                Either::Left((answer, _)) => performed(answer),
-                Either::Right(((), call)) => Performed::Overdue(go_on(spawn, call)),
+impl Core {
+    /// Performs the call, and waits for its answer, for its deadline, or until the run is not this driver's any more. A
+    /// lease that may end before the call does begins nothing.
+    pub(crate) async fn perform(
+        &self,
+        source: Arc<dyn ToolSource>,
+        permit: Permit,
+        place: Option<Box<dyn Place>>,
+    ) -> Performed {
+        let deadline = permit.deadline();
+        if self.require_cover(deadline).await.is_err() {
+            return Performed::NotBegun(NotBegun::Uncovered);
+        }
+        let call = async move {
+            let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
+            answer.map_err(|_| Panic)
+        };
+        match place {
+            Some(place) => match begin_at(place, call) {
+                Ok(mut running) => match select(&mut running.0, pin!(self.cut(deadline))).await {
+                    Either::Left((Ok(answer), _)) => performed(answer),
+                    Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
+                    Either::Right((cut, _)) => left(cut, running),
+                },
+                Err(_) => Performed::NotBegun(NotBegun::NoPlace),
+            },
+            // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
+            None => {
+                let _open = self.hold.open_call(self.parts.clock.monotonic(), deadline);
+                match select(Box::pin(call), pin!(self.cut(deadline))).await {
+                    Either::Left((answer, _)) => performed(answer),
+                    Either::Right((cut, call)) => left(cut, go_on(self.parts.spawn.as_ref(), call)),
+                }
             }
         }
+    }
+
+    /// Waits until so much time has passed, or until the run has ended or is another's: as soon as this process hears
+    /// of it, and where another one recorded it, at the next look.
+    pub(crate) async fn cut(&self, patience: Duration) -> Cut {
+        let clock = self.parts.clock.as_ref();
+        let begun = clock.monotonic();
+        let left = || {
+            let passed = Duration::from_micros(clock.monotonic().micros_since(begun));
+            patience.saturating_sub(passed)
+        };
+        loop {
+            let over = pin!(self.hold.over());
+            if let Either::Left(_) = select(over, clock.sleep(left().min(LOOK))).await {
+                return Cut::Deserted;
+            }
+            let rest = left();
+            if rest.is_zero() {
+                return Cut::Overdue;
+            }
+            match select(pin!(self.is_deserted()), clock.sleep(rest)).await {
+                Either::Left((true, _)) => return Cut::Deserted,
+                Either::Left((false, _)) => {}
+                Either::Right(_) => return Cut::Overdue,
+            }
+        }
+    }
+
+    /// Whether the record says that the run has ended, or that somebody else holds it. What cannot be read says nothing.
+    async fn is_deserted(&self) -> bool {
+        match self.parts.store.run(&self.scope, self.run_id()).await {
+            Ok(Some(state)) => state.run.epoch != self.epoch || state.run.holder.is_none(),
+            Ok(None) | Err(_) => false,
+        }
+    }
+}
+
+const fn left(cut: Cut, running: Running) -> Performed {
+    match cut {
+        Cut::Overdue => Performed::Overdue(running),
+        Cut::Deserted => Performed::Deserted(running),
     }
 }
 
@@ -93,7 +165,7 @@ fn go_on(spawn: &dyn Spawn, call: impl Future<Output = Answer> + Send + 'static)
     let (sender, receiver) = oneshot::channel();
     let rest = Box::pin(async move { drop(sender.send(call.await)) });
     if spawn.spawn(rest).is_err() {
-        tracing::error!("nobody is left to go on with a call that outlived its deadline");
+        tracing::error!("nobody is left to go on with a call that was left alone");
     }
     Running(receiver)
 }
@@ -102,13 +174,5 @@ fn performed(answer: Answer) -> Performed {
     match answer {
         Ok(answer) => Performed::Answered(answer),
         Err(Panic) => Performed::Panicked,
-    }
-}
-
-async fn wait(mut running: Running, deadline: Duration, clock: &dyn Clock) -> Performed {
-    match select(&mut running.0, clock.sleep(deadline)).await {
-        Either::Left((Ok(answer), _)) => performed(answer),
-        Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
-        Either::Right(((), _)) => Performed::Overdue(running),
     }
 }

@@ -1,16 +1,19 @@
 //! Executing an allowed call: commit 1, the effect, commit 2.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select;
 use portcullis_canon::Digest;
+use portcullis_domain::content::Content;
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
 use portcullis_domain::permit::{self, Intent};
 use portcullis_domain::ports::{
-    Append, Condition, Durability, Page, Place, StoreError, ToolFailure, ToolOutput,
+    Append, Condition, Durability, NewEvent, Page, Place, StoreError, ToolFailure, ToolOutput,
 };
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
@@ -19,8 +22,9 @@ use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
-use crate::effect::{Performed, perform};
+use crate::effect::{NotBegun, Performed};
 use crate::error::GateError;
+use crate::heartbeat::Cover;
 use crate::late;
 use crate::observe::Outcome;
 use crate::recover::Unknown;
@@ -47,8 +51,12 @@ fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Fail
         Performed::Answered(Err(
             failure @ (ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }),
         )) => failure.to_string(),
-        Performed::NotBegun => "it found no place".to_owned(),
-        Performed::Answered(_) | Performed::Panicked | Performed::Overdue(_) => return None,
+        Performed::NotBegun(NotBegun::NoPlace) => "it found no place".to_owned(),
+        Performed::NotBegun(NotBegun::Uncovered) => "the lease was about to end".to_owned(),
+        Performed::Answered(_)
+        | Performed::Panicked
+        | Performed::Overdue(_)
+        | Performed::Deserted(_) => return None,
     };
     let detail = format!(
         "made again with its key, the call did nothing ({why}); what it did before is not known"
@@ -175,19 +183,12 @@ impl Core {
         self.end_step(Ending::observed(outcome)).await.map(Some)
     }
 
-    /// Commit 1: verdict, use of the grant and intent, conditional on lease, sequence and labels.
+    /// The intent of a step's first start: verdict, use of the grant, and the start.
     async fn start(
         &mut self,
         judgement: &Judgement,
         grant: Option<QuestionId>,
     ) -> Result<permit::Permit, GateError> {
-        let tool = self
-            .parts
-            .tools
-            .get(&judgement.call.tool)
-            .ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
-        let deadline = tool.described.spec.deadline();
-        self.require_cover(deadline)?;
         let step = self.open_step_id()?;
         let start = self.open_step().map_or(1, |step| step.starts.saturating_add(1));
         let mut events = self.judged(judgement)?;
@@ -197,14 +198,37 @@ impl Core {
         let started = StepStarted {
             call: judgement.body.admitted.call,
             epoch: self.epoch,
-            deadline_ms: tool.described.spec.deadline_ms,
+            deadline_ms: self.deadline_ms(&judgement.call.tool),
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
+        let permit = self.commit_intent(events, judgement, Vec::new()).await?;
+        // Nobody was asked yet what this start did.
+        self.probes = 0;
+        Ok(permit)
+    }
+
+    pub(crate) fn deadline_ms(&self, tool: &str) -> u64 {
+        self.parts.tools.get(tool).map_or(0, |tool| tool.described.spec.deadline_ms)
+    }
+
+    /// Commit 1 of every call: `events` begin it, conditional on lease, sequence and labels. No permit is made in
+    /// another way.
+    pub(crate) async fn commit_intent(
+        &mut self,
+        events: Vec<NewEvent>,
+        judgement: &Judgement,
+        contents: Vec<Content>,
+    ) -> Result<permit::Permit, GateError> {
+        let tool = self.parts.tools.get(&judgement.call.tool);
+        let tool = tool.ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
+        let deadline = tool.described.spec.deadline();
+        self.require_cover(deadline).await?;
+        let step = self.open_step_id()?;
         let append = Append {
             condition: self.intent_condition(),
             events,
-            contents: Vec::new(),
+            contents,
             specs: judgement.specs(),
             durability: Durability::Synced,
         };
@@ -235,12 +259,19 @@ impl Core {
         }
     }
 
-    /// A call that may last longer than the lease needs renewals that work.
-    pub(crate) fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
-        if self.hold.covers(self.parts.clock.now(), deadline) {
-            Ok(())
-        } else {
-            Err(GateError::Uncovered)
+    /// A call that may last longer than the lease needs renewals that work. One that is not answered yet is waited for.
+    pub(crate) async fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
+        loop {
+            let now = self.parts.clock.now();
+            match self.hold.cover(now, deadline) {
+                Cover::Holds => return Ok(()),
+                Cover::Short => return Err(GateError::Uncovered),
+                Cover::Over => return Err(StoreError::LeaseLost.into()),
+                Cover::Pending => {
+                    let term = self.parts.clock.sleep(self.hold.left(now));
+                    select(pin!(self.hold.answered()), term).await;
+                }
+            }
         }
     }
 
@@ -257,9 +288,7 @@ impl Core {
             tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
         let step = permit.step();
         let source = Arc::clone(&tool.source);
-        let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let performed =
-            perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
+        let performed = self.perform(source, permit, place).await;
         let concluded = self.conclude(step, performed, &judgement, before).await?;
         self.settle(step, concluded).await
     }
@@ -311,9 +340,10 @@ impl Core {
                 let cause = (Failure::LostConnection, failure.to_string());
                 (self.failed_ending(spec, failure), None, Some(cause))
             }
-            Performed::NotBegun => {
-                let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
-                (Some(Ending::observed(outcome)), None, None)
+            Performed::NotBegun(why) => (Some(Ending::observed(self.not_begun(why))), None, None),
+            Performed::Deserted(running) => {
+                late::watch(self, step, running, spec.clone());
+                return self.deserted().await.map(Concluded::Done);
             }
             Performed::Panicked => {
                 let message = "the tool panicked";
@@ -335,6 +365,27 @@ impl Core {
             late::watch(self, step, running, spec.clone());
         }
         concluded
+    }
+
+    /// What is observed of a call that was not begun: nothing happened.
+    pub(crate) fn not_begun(&self, why: NotBegun) -> Outcome {
+        match why {
+            NotBegun::NoPlace => self.observer().denied(Refusal::NoCapacity, None, Labels::none()),
+            NotBegun::Uncovered => {
+                let message =
+                    "the lease might have ended before the call, so the call was not made";
+                self.observer().failed(Failure::Error, message, Labels::none())
+            }
+        }
+    }
+
+    /// How the run ended that is not waited for here any more.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`] when it has not ended.
+    pub(crate) async fn deserted(&mut self) -> Result<Progress, GateError> {
+        self.reload().await?;
+        self.ended().ok_or_else(|| StoreError::LeaseLost.into())
     }
 
     /// The end of a step whose tool answered; a terminal tool ends the run too.

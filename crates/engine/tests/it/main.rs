@@ -14,6 +14,7 @@ mod world;
 
 mod admission;
 mod approvals;
+mod cancelled;
 mod damaged;
 mod diff;
 mod doubles;
@@ -21,6 +22,7 @@ mod doubt;
 mod drivers;
 mod dropped;
 mod edges;
+mod erased;
 mod forged;
 mod grants;
 mod leases;
