@@ -72,7 +72,7 @@ impl Core {
         }
         let grant = self.ready()?.grant;
         if self.lease_lost() {
-            return Err(StoreError::LeaseLost.into());
+            return self.deserted().await;
         }
         if let Some(ended) = self.expire_grant(grant).await? {
             return Ok(ended);
@@ -100,6 +100,7 @@ impl Core {
                         return Ok(progress);
                     }
                 }
+                GateError::Store(StoreError::LeaseLost) => return self.deserted().await,
                 GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
                     return self.refuse_open(question).await;
                 }

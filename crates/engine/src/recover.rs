@@ -244,6 +244,10 @@ impl Core {
                 self.reload().await?;
                 Ok(Intended::Not)
             }
+            Err(GateError::Store(StoreError::LeaseLost)) => {
+                self.deserted().await?;
+                Ok(Intended::Not)
+            }
             Err(GateError::Store(error)) if moved(&error) => {
                 self.reload().await?;
                 Ok(if self.ended().is_some() { Intended::Not } else { Intended::Moved })

@@ -14,10 +14,12 @@ use portcullis_domain::approval::Answer;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{
-    Agent, AgentFailure, BoxFuture, Place, Spawn, SpawnError, StoreError, View,
+    Agent, AgentFailure, BoxFuture, Place, Policy, PolicyFailure, ProposedCall, Spawn, SpawnError,
+    StoreError, View,
 };
 use portcullis_domain::row::Cell;
 use portcullis_domain::run::{EndReason, Run, RunStatus};
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::{
     Agents, Answers, Driven, Gate, GateError, Job, Load, Progress, Rest, Room, Runner, TakenUp,
     Task, Unserved, operator,
@@ -353,6 +355,44 @@ fn a_run_cancelled_during_its_call_leaves_its_place_at_once() {
     assert_eq!(rest(first), Rest { run, driven: Driven::Ended(EndReason::OperatorCancelled) });
     assert_eq!(rest(second).driven, Driven::Ended(EndReason::GoalCompleted));
     assert_eq!(scene.world.tools.effects("write"), 2);
+}
+
+/// Has the only run cancelled while it decides.
+struct Cancelling {
+    policy: Arc<dyn Policy>,
+    cancel: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Policy for Cancelling {
+    fn id(&self) -> PolicyId {
+        self.policy.id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        (self.cancel)();
+        self.policy.decide(call, facts)
+    }
+}
+
+#[test]
+fn a_run_cancelled_while_it_is_judged_ends_as_that() {
+    let scene = Scene::new(vec![call("write", 1)]).free();
+    let (mut parts, mut beside) = (scene.world.parts(1), scene.world.parts(9));
+    let observed = || Arc::new(scene.world.store.handle(vec![scene.answers.clone()]));
+    (parts.store, beside.store) = (observed(), observed());
+    let (policy, scope) = (parts.policy.clone(), scene.world.scope().clone());
+    let cancel = Box::new(move || {
+        let page = portcullis_domain::ports::Page { offset: 0, limit: 1 };
+        let run = block_on(beside.store.runs(&scope, None, page)).unwrap().rows.remove(0).unwrap();
+        block_on(operator::cancel(&beside, &scope, run.id, "ann", None)).unwrap();
+    });
+    parts.policy = Arc::new(Cancelling { policy, cancel });
+    let room = Room { places: NonZeroUsize::MIN, line: NonZeroUsize::MIN };
+    let (gate, scope) = (Gate::new(parts), scene.world.scope().clone());
+    let runner = Runner::new(gate, scope, scene.script.clone(), room, Some(&scene.answers));
+    let ticket = block_on(runner.submit(scene.task("ann"))).unwrap();
+    assert_eq!(rest(ticket).driven, Driven::Ended(EndReason::OperatorCancelled));
+    assert_eq!(scene.world.tools.effects("write"), 0);
 }
 
 /// A run whose approved call waits for what another's did, and the question about that.
