@@ -23,7 +23,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::claims::patches::{self, Edit, Place};
+use crate::claims::patches::{self, Edit, Place, Planted};
 use crate::{Usage, process, table};
 
 /// The package of the grid.
@@ -97,6 +97,16 @@ fn parse(text: &str) -> Result<List> {
         }
     }
     Ok(list)
+}
+
+/// What the list plants.
+pub(crate) fn planted(root: &Path) -> Result<Vec<Planted>> {
+    let name = |fault: Fault| Planted {
+        name: format!("crash-grid {}", fault.id),
+        edits: fault.edit,
+        fails: false,
+    };
+    Ok(read(root)?.fault.into_iter().map(name).collect())
 }
 
 fn misplaced(root: &Path, faults: &[Fault]) -> Vec<String> {
