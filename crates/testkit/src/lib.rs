@@ -22,6 +22,7 @@ pub mod counter;
 pub mod crash;
 pub mod doubles;
 pub mod forge;
+pub mod killer;
 pub mod permit;
 pub mod policy_table;
 pub mod ports;
