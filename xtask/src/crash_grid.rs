@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -28,6 +28,9 @@ use crate::{Usage, process, table};
 
 /// The package of the grid.
 const PROGRAM: &str = "portcullis-crash-grid";
+
+/// The package of the command, which is killed too.
+const COMMAND: &str = "portcullis-cli";
 
 /// The list of faults.
 const FAULTS: &str = "crash-grid/faults.toml";
@@ -72,9 +75,17 @@ pub(crate) fn present(root: &Path) -> bool {
 }
 
 fn grid(root: &Path, arguments: &[String]) -> Result<bool> {
+    let mut build = process::cargo(root);
+    build.args(["build", "--quiet", "--locked", "--profile", "ci", "--package", COMMAND]);
+    if !process::show(&mut build)? {
+        bail!("the command does not build");
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = process::cargo(root);
     command.args(["run", "--quiet", "--locked", "--profile", "ci", "--package", PROGRAM, "--"]);
     command.args(arguments).arg("--out").arg(root.join("target/crash-grid"));
+    command.arg("--command").arg(target.join("ci/portcullis"));
     process::show(&mut command)
 }
 

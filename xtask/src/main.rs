@@ -49,7 +49,7 @@ usage: cargo xtask <command>
   simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults [ID…]
                       seeded histories of the engine against an oracle; a model explored exhaustively; planted
                       faults that have to be found
-  crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory]
+  crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory|command]
                       kill runs at every point of their life, take them up again and count what happened;
                       without a choice a shard of about a minute and a half; the grid is kept in
                       target/crash-grid/grid.txt
