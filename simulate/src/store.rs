@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Observer as _,
+    Page, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row as _};
@@ -20,6 +20,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
+use portcullis_engine::Answers;
 
 use crate::executor::{Pid, pause};
 use crate::log::What;
@@ -41,11 +42,13 @@ enum Wrong {
 pub(crate) struct SimStore {
     world: Arc<World>,
     pid: Pid,
+    /// What hears of the answers that this process records.
+    answers: Option<Arc<Answers>>,
 }
 
 impl SimStore {
-    pub(crate) const fn new(world: Arc<World>, pid: Pid) -> Self {
-        Self { world, pid }
+    pub(crate) const fn new(world: Arc<World>, pid: Pid, answers: Option<Arc<Answers>>) -> Self {
+        Self { world, pid, answers }
     }
 
     async fn reading(&self) {
@@ -122,6 +125,9 @@ impl SimStore {
                 self.world.log_as(self.pid, What::Committed { durability, events });
                 if let Some((run, epoch, until)) = take {
                     self.world.log_as(self.pid, What::Term { run, epoch, until });
+                }
+                if let Some(answers) = &self.answers {
+                    answers.committed(&committed.events);
                 }
             }
             Err(StoreError::LabelsMoved) => self.world.count("labels moved before commit 1"),
