@@ -1,6 +1,6 @@
 //! A host that can look outside: the hook that the gate asks when a tool declares nothing that says what became of a call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,10 +60,11 @@ impl Host {
         })
     }
 
-    /// The step whose call is asked about: a card names none. Nothing where several calls of the tool are.
+    /// The step whose call is asked about, by what this process recorded, whoever holds the run meanwhile: a card names
+    /// none. Nothing where several calls of the tool are.
     fn asked_about(&self, tool: &str) -> Option<StepId> {
         let mut tools: BTreeMap<StepId, String> = BTreeMap::new();
-        let mut open: BTreeMap<StepId, bool> = BTreeMap::new();
+        let mut open: BTreeSet<StepId> = BTreeSet::new();
         self.world.with_log(|log| {
             for entry in log {
                 let What::Committed { events, .. } = &entry.what else { continue };
@@ -73,10 +74,12 @@ impl Host {
                         Body::StepJudged(body) => {
                             tools.insert(step, body.admitted.tool.clone());
                         }
-                        Body::ProbeStarted(body) => {
-                            open.insert(step, body.call.is_none() && entry.pid == self.pid);
+                        Body::ProbeStarted(body)
+                            if body.call.is_none() && entry.pid == self.pid =>
+                        {
+                            open.insert(step);
                         }
-                        Body::ProbeFinished(_) | Body::StepFinished(_) => {
+                        Body::ProbeFinished(_) | Body::StepFinished(_) if entry.pid == self.pid => {
                             open.remove(&step);
                         }
                         _ => {}
@@ -84,11 +87,11 @@ impl Host {
                 }
             }
         });
-        open.retain(|step, own| *own && tools.get(step).is_some_and(|known| known == tool));
+        open.retain(|step| tools.get(step).is_some_and(|known| known == tool));
         if open.is_empty() {
             self.world.broke(rule::INTENT, format!("the host is asked about {tool} unrecorded"));
         }
-        let mut steps = open.into_keys();
+        let mut steps = open.into_iter();
         steps.next().filter(|_| steps.next().is_none())
     }
 
