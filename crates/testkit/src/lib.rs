@@ -40,5 +40,6 @@ pub mod trial;
 
 mod block_on;
 mod dice;
+mod store_reads;
 
 pub use block_on::block_on;
