@@ -40,9 +40,8 @@ pub(crate) mod rule {
         "only a call that its receiver knows by its key is made again by itself, and once";
     /// Keys.
     pub(crate) const KEY: &str = "a key is that of one step, and a step has one key";
-    /// Probes.
-    pub(crate) const PROBE: &str =
-        "what a probe found is what the tool's own probe said of a call whose outcome is unknown";
+    /// Probes and hosts.
+    pub(crate) const PROBE: &str = "what was found is what the tool's own probe, or the host, said of a call whose outcome is unknown";
     /// Open outcomes.
     pub(crate) const OPEN: &str = "while an outcome is open, its tool changes nothing else";
     /// Outcomes are true.

@@ -360,7 +360,8 @@ impl Core {
         let body = ProbeStarted { epoch: self.epoch, cause: unknown.cause, call: None };
         let body = Body::ProbeStarted(body);
         self.record(|core| {
-            Ok(Batch { events: vec![core.event(Some(step), body.clone())], ..Batch::default() })
+            let events = vec![core.event(Some(step), body.clone())];
+            Ok(Batch { events, under_lease: true, ..Batch::default() })
         })
         .await?;
         if self.open_step().is_none_or(|step| step.status != StepStatus::Probing) {

@@ -10,15 +10,18 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::{Failure, ObservationKind};
-use portcullis_domain::ports::{BoxFuture, Clock as _, StoreError};
+use portcullis_domain::ports::{
+    BoxFuture, Clock as _, Policy, PolicyFailure, ProposedCall, StoreError,
+};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
-use portcullis_engine::{Attached, GateError, HeldRun, Progress, Reconcile, Reconciled};
-use portcullis_policy::Outcome;
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
+use portcullis_engine::{Attached, Gate, GateError, HeldRun, Progress, Reconcile, Reconciled};
+use portcullis_policy::{ClassTable, Outcome};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::ManualClock;
 
@@ -547,6 +550,36 @@ fn what_is_found_after_the_term_is_no_outcome_that_came_late_and_is_asked_anew()
     assert_eq!(world.take(3, run).1, Progress::Observed);
     assert_eq!(findings(&world), [Found::DidNotHappen]);
     assert_eq!(world.count("outcome.late"), 0);
+    world.tools.let_go();
+}
+
+/// Denies everything, after its process was stopped for longer than a lease.
+struct Stalled(ManualClock);
+
+impl Policy for Stalled {
+    fn id(&self) -> PolicyId {
+        ClassTable::empty().id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        self.0.jump(self.0.now().after(Duration::from_secs(60)));
+        ClassTable::empty().decide(call, facts)
+    }
+}
+
+#[test]
+fn after_the_term_the_host_is_not_asked_any_more() {
+    let mut world = world(true);
+    let run = crashed(&world, "mail");
+    world.reconcile = Some(Arc::new(Nothing));
+    let mut parts = world.parts(2);
+    parts.policy = Arc::new(Stalled(world.clock.clone()));
+    let late = block_on(Gate::new(parts).attach(world.scope(), run)).err();
+    assert!(matches!(late, Some(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+    assert_eq!(world.count("probe.started"), 0);
+    // Whoever has the run asks, its probe and then the host.
+    assert_eq!(world.take(3, run).1, Progress::Observed);
+    assert_eq!(findings(&world).last(), Some(&Found::DidNotHappen));
     world.tools.let_go();
 }
 
