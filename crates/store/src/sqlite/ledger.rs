@@ -14,6 +14,9 @@ use crate::tables::Table;
 /// The most journals that are listed; a file of ours has one.
 const MAX_JOURNALS: usize = 1024;
 
+/// The pages that each connection of a walk keeps, 16 MiB: contents lie behind an index in no order.
+const WALK_CACHE: &str = "PRAGMA main.cache_size = -16384";
+
 /// How often connections are begun together until nobody has committed meanwhile. A commit takes longer than to begin.
 const ATTEMPTS: usize = 1000;
 
@@ -32,7 +35,14 @@ impl SqliteLedger {
         others: Vec<Connection>,
     ) -> Result<Self, StoreError> {
         conn.set_prepared_statement_cache_capacity(64);
-        others.iter().for_each(|conn| conn.set_prepared_statement_cache_capacity(64));
+        for other in &others {
+            other.set_prepared_statement_cache_capacity(64);
+        }
+        if !others.is_empty() {
+            for conn in others.iter().chain([&conn]) {
+                conn.execute_batch(WALK_CACHE).map_err(|error| refusal(&error))?;
+            }
+        }
         for _ in 0..ATTEMPTS {
             if start_together(&conn, &others)? {
                 return Ok(Self { instance, conn, others });
