@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use portcullis_audit::head::{Head, read_heads};
+use portcullis_audit::verify::THREADS;
 use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Signature;
@@ -69,7 +70,7 @@ fn is_count(text: &str) -> bool {
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
-    let mut ledger = reading.db().begin()?;
+    let mut ledger = reading.db().begin_for(THREADS)?;
     let judges = Judges::of(globals, ledger.as_mut())?;
     let heads = match &args.head {
         Some(HeadArg::Point { seq, hash }) => vec![point(ledger.as_mut(), *seq, *hash)?],

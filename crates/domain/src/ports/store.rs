@@ -590,6 +590,11 @@ pub trait Ledger: Send {
 
     /// A spec row's bytes.
     fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Another reader of the same snapshot, for a thread of its own; `None` when there is no more of them.
+    fn another(&mut self) -> Option<Box<dyn Ledger>> {
+        None
+    }
 }
 
 /// Opens the raw tables of a store.
@@ -599,4 +604,14 @@ pub trait Ledgers: Send + Sync {
     /// # Errors
     /// [`StoreError`] when it cannot be had.
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError>;
+
+    /// Begins a consistent snapshot that this many threads can read at once: the ledger has that many, less itself,
+    /// of [`Ledger::another`]. A store that cannot do it gives fewer.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be had.
+    fn begin_for(&self, threads: usize) -> Result<Box<dyn Ledger + '_>, StoreError> {
+        let _fewer = threads;
+        self.begin()
+    }
 }

@@ -3,6 +3,7 @@
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
 use portcullis_domain::content::Content;
+use portcullis_domain::event::MAX_PAYLOAD_BYTES;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredContent, StoredEvent};
@@ -235,10 +236,10 @@ pub(super) fn events(
     }
 }
 
-/// The bytes of payloads after which a page of events ends early.
+/// The bytes of a page of events after which it ends early.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Events that a condition selects. The page is shorter than its limit when its payloads are very large; it is
+/// Events that a condition selects. The page is shorter than its limit when its events are very large; it is
 /// empty only at the end.
 pub(super) fn event_page(
     conn: &Connection,
@@ -247,19 +248,34 @@ pub(super) fn event_page(
     limit: u32,
 ) -> Result<Vec<StoredEvent>> {
     check_limit(limit)?;
-    let query = format!("SELECT {} FROM events {rest} LIMIT {limit}", *sql::EVENT_COLUMNS);
-    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
-    let mut rows = statement.query(values).map_err(|e| refusal(&e))?;
-    let (mut events, mut bytes) = (Vec::new(), 0_usize);
-    while let Some(row) = rows.next().map_err(|e| refusal(&e))? {
-        let event = event(row).map_err(|e| refusal(&e))?;
-        bytes = bytes.saturating_add(event.payload.len());
-        events.push(event);
-        if bytes > PAGE_BYTES {
-            break;
+    let read = |columns: &str| {
+        let query = format!("SELECT {columns} FROM events {rest} LIMIT {limit}");
+        let mut statement = conn.prepare_cached(&query)?;
+        let mut rows = statement.query(values)?;
+        let (mut events, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(row) = rows.next()? {
+            let event = event(row)?;
+            bytes = bytes.saturating_add(size(&event));
+            events.push(event);
+            if bytes > PAGE_BYTES {
+                break;
+            }
         }
-    }
-    Ok(events)
+        Ok(events)
+    };
+    let (plain, guarded) = (&*sql::EVENT_COLUMNS_PLAIN, &*sql::EVENT_COLUMNS);
+    sql::bounded(conn, MAX_PAYLOAD_BYTES, || read(plain), || read(guarded)).map_err(|e| refusal(&e))
+}
+
+/// The bytes of an event's cells.
+fn size(event: &StoredEvent) -> usize {
+    let StoredEvent { journal, tenant, stream_kind, stream_id, step, kind, .. } = event;
+    let texts = [tenant, stream_kind, kind].map(String::len);
+    let blobs =
+        [journal, stream_id, &event.payload, &event.journal_prev, &event.stream_prev, &event.hash];
+    let step = step.as_ref().map_or(0, Vec::len);
+    let blobs = blobs.map(Vec::len).into_iter().chain(texts);
+    blobs.fold(step, usize::saturating_add)
 }
 
 /// An event's row. What has another type than the column is read as nothing, which no hash fits.

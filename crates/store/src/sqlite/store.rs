@@ -377,8 +377,22 @@ impl Store for SqliteStore {
 
 impl Ledgers for SqliteStore {
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError> {
-        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
+        self.begin_for(1)
+    }
+
+    fn begin_for(&self, threads: usize) -> Result<Box<dyn Ledger + '_>, StoreError> {
+        let first = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
             .map_err(|error| fault::closed(&error))?;
-        Ok(Box::new(SqliteLedger::begin(self.instance, opened.conn)?))
+        let mut others = Vec::new();
+        for _ in 1..threads {
+            let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
+                .map_err(|error| fault::closed(&error))?;
+            // Another file that was put in this one's place is another record.
+            if opened.file != first.file {
+                return Err(StoreError::Busy);
+            }
+            others.push(opened.conn);
+        }
+        Ok(Box::new(SqliteLedger::begin(self.instance, first.conn, others)?))
     }
 }

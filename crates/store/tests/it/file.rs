@@ -1,5 +1,6 @@
 //! What only the store in a file has: modes, odd paths, futures that are dropped, a hostile file.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
@@ -8,6 +9,8 @@ use portcullis_domain::ports::{
     Durability, EventFilter, Ledgers, Observer, Page, Store, StoreError,
 };
 use portcullis_domain::question::QuestionKind;
+use portcullis_domain::row::{Cell, Row as _};
+use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 use portcullis_domain::time::Timestamp;
@@ -176,6 +179,37 @@ fn a_store_can_be_dropped_by_its_own_observer() {
 }
 
 #[test]
+fn readers_that_begin_together_see_the_same_whatever_is_written_meanwhile() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for seed in (1..).take_while(|_| !done.load(Ordering::Relaxed)) {
+                let begin = Scenario::new(seed, store.instance()).begin();
+                block_on(store.append(&scope(), begin)).unwrap();
+            }
+        });
+        let (mut end, mut moved) = (0, 0);
+        // Until it was written to often enough in between, which is the control.
+        while moved < 100 {
+            let mut first = store.begin_for(4).unwrap();
+            let mut all: Vec<_> = std::iter::from_fn(|| first.another()).collect();
+            assert_eq!(all.len(), 3);
+            let now = first.count("events").unwrap();
+            let seen = all.iter_mut().map(|other| other.count("events").unwrap());
+            let same = seen.eq([now; 3]);
+            done.store(!same, Ordering::Relaxed);
+            assert!(same, "one of them sees more or less than {now} events");
+            moved += u32::from(now > end);
+            end = now;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(store.begin().unwrap().another().is_none(), "one reader was asked for");
+}
+
+#[test]
 fn what_is_too_large_is_not_loaded() {
     let backend = fresh();
     let store = open_at(&backend.path(), Vec::new()).unwrap();
@@ -187,6 +221,7 @@ fn what_is_too_large_is_not_loaded() {
     let conn = rusqlite::Connection::open(backend.path()).unwrap();
     conn.execute_batch(
         "UPDATE events SET payload = zeroblob(40000000) WHERE kind = 'run.created';
+         UPDATE runs SET goal = printf('%.*c', 2000000, 'x');
          UPDATE contents SET bytes = zeroblob(40000000);
          UPDATE specs SET bytes = zeroblob(40000000);",
     )
@@ -196,6 +231,9 @@ fn what_is_too_large_is_not_loaded() {
     let events = ledger.stream_after(Stream::from(run.run), 0, 500).unwrap();
     let lengths: Vec<bool> = events.iter().map(|event| event.payload.is_empty()).collect();
     assert_eq!(lengths, [true, false]);
+    let row = ledger.row(Run::TABLE, &[Cell::Blob(run.run.as_bytes().to_vec())]).unwrap().unwrap();
+    let goal = Run::COLUMNS.iter().position(|column| *column == "goal").unwrap();
+    assert_eq!((&row[goal], row[0] == Cell::Blob(Vec::new())), (&Cell::Blob(Vec::new()), false));
     assert_eq!(ledger.content(content).unwrap().unwrap().bytes, b"");
     assert_eq!(ledger.spec(run.tool.digest()).unwrap().unwrap(), b"");
     let damaged = |table| StoreError::Damaged { table };
