@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, DamagedRow, Durability, EventFilter, LeaseTerm,
+    Notice, Page, Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row as _};
@@ -353,6 +353,23 @@ impl Store for SimStore {
             self.reading().await;
             read
         })
+    }
+
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        self.world.record.due(scope, notice, page)
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.world.record.remind(scope, reminder)
     }
 
     fn approvals<'a>(

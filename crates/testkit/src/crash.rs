@@ -30,8 +30,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, Durability, EventFilter, LeaseTerm, Notice, Page,
+    Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -437,6 +437,23 @@ impl Store for CrashStore {
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
         self.read(self.inner.questions(scope, run, status, page))
+    }
+
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        self.read(self.inner.due(scope, notice, page))
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.read(self.inner.remind(scope, reminder))
     }
 
     fn approvals<'a>(

@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, Page, Rows, Store, StoreError,
-    StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, EventFilter, LeaseTerm, Notice, Page, Reminder, Rows,
+    Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -220,6 +220,20 @@ impl Store for FaultyStore {
         page: Page,
     ) -> Answer<'a, Rows<Question>> {
         self.call(Act::Read, self.inner.questions(scope, run, status, page))
+    }
+
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> Answer<'a, Vec<Result<Question, DamagedRow>>> {
+        self.call(Act::Read, self.inner.due(scope, notice, page))
+    }
+
+    fn remind<'a>(&'a self, scope: &'a Scope, reminder: Reminder) -> Answer<'a, ()> {
+        let work = Box::pin(async move { self.inner.remind(scope, reminder).await });
+        self.call(Act::Append, work)
     }
 
     fn approvals<'a>(
