@@ -17,9 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, Shared, select};
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{
-    Agent, AgentFailure, BoxFuture, MAX_PAGE, Observer, Page, StoreError,
-};
+use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, Observer, Pages, StoreError};
 use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::run::{EndReason, Run, RunStatus};
 use portcullis_domain::scope::Scope;
@@ -367,8 +365,8 @@ impl Inner {
     async fn granted(&self) -> Result<Vec<(String, RunId)>, GateError> {
         let store = &self.gate.parts().store;
         let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page().filter(|_| found.len() < MAX_TAKEN_UP) {
             let status = Some(QuestionStatus::Granted);
             let questions = store.questions(&self.scope, None, status, page).await?.rows;
             for question in questions.iter().flatten().filter(|question| self.is_new(question.run))
@@ -380,10 +378,7 @@ impl Inner {
                     found.push((state.run.owner, question.run));
                 }
             }
-            match next(page, questions.len()) {
-                Some(next) => page = next,
-                None => break,
-            }
+            pages.read(questions.len());
         }
         Ok(found)
     }
@@ -392,8 +387,8 @@ impl Inner {
     async fn left_behind(&self) -> Result<Vec<(String, RunId)>, GateError> {
         let parts = self.gate.parts();
         let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page().filter(|_| found.len() < MAX_TAKEN_UP) {
             let status = Some(RunStatus::Running);
             let runs = parts.store.runs(&self.scope, status, page).await?.rows;
             let read = runs.len();
@@ -406,10 +401,7 @@ impl Inner {
                     found.push((run.owner, run.id));
                 }
             }
-            match next(page, read) {
-                Some(next) => page = next,
-                None => break,
-            }
+            pages.read(read);
         }
         Ok(found)
     }
@@ -607,13 +599,6 @@ fn readable<T>(run: RunId, read: Result<T, StoreError>) -> Result<Option<T>, Sto
         }
         Err(error) => Err(error),
     }
-}
-
-/// The next page, unless this one was the last.
-fn next(page: Page, read: usize) -> Option<Page> {
-    let full = read >= usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let offset = page.offset.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-    full.then_some(Page { offset, ..page })
 }
 
 async fn failed(mut held: HeldRun, failure: AgentFailure) -> Result<Driven, GateError> {
