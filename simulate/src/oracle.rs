@@ -11,9 +11,10 @@ use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Ledgers as _, Store as _};
-use portcullis_domain::question::QuestionStatus;
+use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_domain::stream::{Stream, StreamKind};
+use portcullis_domain::wait::Wait;
 use portcullis_testkit::block_on;
 
 use crate::log::{Entry, What};
@@ -148,7 +149,7 @@ pub(crate) fn waits(world: &World, runs: &[RunState]) {
             (RunStatus::Running, false) => true,
             _ => false,
         };
-        if !named {
+        if !named || !row_says(state, question) {
             let name = world.name(run);
             world.broke(
                 rule::WAITS,
@@ -156,4 +157,17 @@ pub(crate) fn waits(world: &World, runs: &[RunState]) {
             );
         }
     }
+}
+
+/// Whether the row's own word for the wait is the one that its other columns and its question come to.
+fn row_says(state: &RunState, question: Option<&Question>) -> bool {
+    let run = &state.run;
+    let wait = match (question.map(|q| (q.status, q.kind)), run.holder.is_some()) {
+        (Some((QuestionStatus::Open, QuestionKind::Approval)), _) => Wait::People,
+        (Some((QuestionStatus::Open, QuestionKind::UnknownOutcome)), _) => Wait::Outcome,
+        (_, true) => Wait::Driver,
+        (Some((QuestionStatus::Granted, _)), false) => Wait::Grant,
+        (_, false) => Wait::Resume,
+    };
+    run.waits == Some(wait) && run.free_since.is_some() == wait.is_free()
 }

@@ -7,7 +7,7 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, Observer as _, Store, StoreError,
+    Append, BoxFuture, Committed, Condition, Durability, Observer as _, Reminder, Store, StoreError,
 };
 use portcullis_domain::row::{Cell, Row as _};
 use portcullis_domain::scope::Scope;
@@ -282,6 +282,14 @@ impl Store for SimStore {
     }
 
     portcullis_testkit::store_reads!(world.record, late);
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.world.record.remind(scope, reminder)
+    }
 
     fn erase<'a>(
         &'a self,

@@ -59,6 +59,8 @@ pub(crate) enum Command {
     Events(commands::events::Args),
     /// List what waits for a person
     Inbox(commands::inbox::Args),
+    /// Say what happens to questions, remind of those that end soon, and end those past their time
+    Watch(commands::watch::Args),
     /// Say yes to a question
     Approve(commands::approve::Args),
     /// Say no to a question

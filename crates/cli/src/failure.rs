@@ -394,6 +394,7 @@ impl From<SpawnError> for Failure {
 impl From<FilesError> for Failure {
     fn from(error: FilesError) -> Self {
         Self::new(Code::FilesRoot, error.to_string())
+            .hint("name a folder of your own that is there and that no state, key or rule lies in")
     }
 }
 

@@ -103,6 +103,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Show(args) => commands::show::run(args, globals).await,
         Command::Events(args) => commands::events::run(args, globals).await,
         Command::Inbox(args) => commands::inbox::run(args, globals).await,
+        Command::Watch(args) => commands::watch::run(args, globals).await,
         Command::Approve(args) => commands::approve::run(args, globals).await,
         Command::Reject(args) => commands::reject::run(args, globals).await,
         Command::Answer(args) => commands::answer::run(args, globals).await,

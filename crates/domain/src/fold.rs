@@ -133,14 +133,16 @@ impl RunState {
         }
         let id = RunId::from_bytes(event.link.stream.id);
         let run = new_run(id, event, body);
-        Ok(Self {
+        let mut state = Self {
             run,
             batch: Vec::new(),
             question: None,
             approvals: Vec::new(),
             recent: VecDeque::new(),
             owed: None,
-        })
+        };
+        state.name_wait(&event.body, event.link.at);
+        Ok(state)
     }
 
     /// The state after one more event, and the rows that it changed.
@@ -166,6 +168,7 @@ impl RunState {
             tip: Tip { seq: link.stream_seq, hash: event.hash },
         };
         let changed = self.change(&event.body, &at).ok_or(FoldError::NotAdmitted(name))?;
+        self.name_wait(&event.body, at.at);
         self.run.seq = at.tip.seq;
         self.run.hash = at.tip.hash;
         Ok(changed)
@@ -631,6 +634,8 @@ fn new_run(id: RunId, event: &Event, body: &RunCreated) -> Run {
         question: None,
         epoch: Epoch::NONE,
         holder: None,
+        waits: None,
+        free_since: None,
         created_at: event.link.at,
         finished_at: None,
         seq: 1,

@@ -41,3 +41,4 @@ pub mod thread;
 pub mod time;
 pub mod tool;
 pub mod verdict;
+pub mod wait;

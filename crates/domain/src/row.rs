@@ -169,6 +169,7 @@ text_columns!(
     crate::observation::Failure,
     crate::question::QuestionStatus,
     crate::verdict::OnRejection,
+    crate::wait::Wait,
 );
 
 /// Structs that lie in one cell as canonical JSON.
@@ -305,7 +306,7 @@ rows! {
     Run in "runs", key 1, fixed 14 {
         id, tenant, owner, thread, parent, root, goal, salt, limits, tools, policy, agent, unconfined_agent,
         created_at, status, reason, note, result, step_count, failures, denials, active_us, question, epoch,
-        holder, finished_at, seq, hash,
+        holder, waits, free_since, finished_at, seq, hash,
     }
     Step in "steps", key 1, fixed 6 {
         id, run, index, batch, batch_index, opened_at, status, proposal, kind, origin, admitted, verdict, policy,

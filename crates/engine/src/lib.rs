@@ -30,6 +30,7 @@ pub mod operator;
 mod parts;
 pub mod recheck;
 mod runner;
+pub mod sweep;
 mod tools;
 
 mod admit;
@@ -47,7 +48,6 @@ mod recover;
 mod refold;
 mod retrace;
 mod step;
-mod sweep;
 mod take;
 mod view;
 

@@ -313,50 +313,5 @@ pub async fn cancel(
 /// # Errors
 /// What the store says; what was ended before it stays ended.
 pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
-    let mut expired = 0_u64;
-    for status in [QuestionStatus::Open, QuestionStatus::Granted] {
-        let mut offset = 0_u64;
-        loop {
-            let page = portcullis_domain::ports::Page {
-                offset,
-                limit: portcullis_domain::ports::MAX_PAGE,
-            };
-            let rows = parts.store.questions(scope, None, Some(status), page).await?;
-            let read = u64::try_from(rows.rows.len()).unwrap_or(0);
-            let mut closed = 0_u64;
-            for question in rows.rows.into_iter().flatten() {
-                match sweep_one(parts, scope, &question).await {
-                    Ok(swept) => closed = closed.saturating_add(u64::from(swept)),
-                    // One run that cannot be read keeps no other from its end.
-                    Err(GateError::Store(StoreError::Damaged { table })) => {
-                        tracing::warn!(run = %question.run, table, "a run cannot be read, and its question was not looked at");
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            expired = expired.saturating_add(closed);
-            // Closed questions leave the list, so the next page begins that much earlier.
-            offset = offset.saturating_add(read.saturating_sub(closed));
-            if read < u64::from(portcullis_domain::ports::MAX_PAGE) {
-                break;
-            }
-        }
-    }
-    Ok(expired)
-}
-
-async fn sweep_one(parts: &Parts, scope: &Scope, question: &Question) -> Result<bool, GateError> {
-    let Some(state) = parts.store.run(scope, question.run).await? else { return Ok(false) };
-    let Some(question) = state.question.filter(|now| now.id == question.id) else {
-        return Ok(false);
-    };
-    if !question.is_over(parts.clock.now()) {
-        return Ok(false);
-    }
-    match sweep::expire(parts, scope, question.run, &question).await {
-        Ok(()) => Ok(true),
-        // Somebody else was first.
-        Err(StoreError::QuestionState { .. } | StoreError::RunState { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    sweep::pass(parts, scope, None).await.map(|swept| swept.ended)
 }

@@ -32,8 +32,9 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, Entropy, EventFilter, LeaseTerm, NewEvent,
-    Observer, OpenOutcome, Page, Rows, Store, StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, DamagedRow, Durability, Entropy, EventFilter,
+    LeaseTerm, NewEvent, Notice, Observer, OpenOutcome, Page, Reminder, Rows, Store, StoreError,
+    StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -247,6 +248,23 @@ pub(crate) fn renewed(
     Ok(LeaseTerm { epoch, until: term.until.max(until) })
 }
 
+/// Whether a reminder is the first of its question, or of its grant, and still has a meaning.
+///
+/// # Errors
+/// [`StoreError::NotFound`], [`StoreError::QuestionState`] or [`StoreError::Stale`].
+pub(crate) fn can_remind(
+    question: Option<&Question>,
+    before: bool,
+    reminder: Reminder,
+) -> Result<(), StoreError> {
+    let question = question.ok_or(StoreError::NotFound("question"))?;
+    let status = question.status;
+    if status != reminder.status || question.ends_at().is_none() {
+        return Err(StoreError::QuestionState { status });
+    }
+    if before { Err(StoreError::Stale) } else { Ok(()) }
+}
+
 /// The append that erases a content.
 pub(crate) fn erasure(instance: InstanceId, content: Digest, by: &str, at: Timestamp) -> Append {
     let body = Body::ContentErased(ContentErased { content, by: by.to_owned() });
@@ -352,6 +370,30 @@ impl Store for MemoryStore {
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
         Box::pin(async move { self.snapshot()?.questions(scope.tenant(), run, status, page) })
+    }
+
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.due(scope.tenant(), notice, page) })
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut state = self.lock()?;
+            let asked = state.own_question(scope.tenant(), reminder.question)?;
+            let noted = (reminder.question, reminder.status);
+            can_remind(asked.as_ref(), state.reminders.contains_key(&noted), reminder)?;
+            Arc::make_mut(&mut state).reminders.insert(noted, reminder.at);
+            Ok(())
+        })
     }
 
     fn approvals<'a>(

@@ -26,7 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use portcullis_canon::Digest;
 use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{Append, BoxFuture, Committed, Durability, Store, StoreError};
+use portcullis_domain::ports::{
+    Append, BoxFuture, Committed, Durability, Reminder, Store, StoreError,
+};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::time::Timestamp;
 
@@ -366,6 +368,14 @@ impl Store for CrashStore {
     }
 
     crate::store_reads!(inner, read);
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.read(self.inner.remind(scope, reminder))
+    }
 
     fn erase<'a>(
         &'a self,

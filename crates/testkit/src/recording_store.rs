@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, NewEvent, OpenOutcome, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, EventFilter, LeaseTerm, NewEvent, Notice,
+    OpenOutcome, Page, Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -166,6 +166,19 @@ impl Store for RecordingStore {
         _: Option<QuestionStatus>,
         _: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
+        closed()
+    }
+
+    fn due<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: Notice,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        closed()
+    }
+
+    fn remind<'a>(&'a self, _: &'a Scope, _: Reminder) -> BoxFuture<'a, Result<(), StoreError>> {
         closed()
     }
 

@@ -61,7 +61,7 @@ macro_rules! store_contract {
                 letting_go_ends_the_term, moved_labels_are_noticed }
             operators { an_answer_names_what_was_shown, an_answer_comes_once, two_people_answer,
                 an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due,
-                what_has_no_term_is_never_due, a_late_outcome_changes_nothing,
+                what_has_no_term_is_never_due, people_are_reminded_once, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
             outcomes { an_unknown_outcome_keeps_its_tool_from_changing,
                 a_call_that_may_run_again_keeps_it_until_it_has, the_end_of_its_run_lets_the_tool_go,

@@ -66,6 +66,13 @@ macro_rules! store_reads {
                 status: Option<::portcullis_domain::question::QuestionStatus>,
                 page: ::portcullis_domain::ports::Page
             ) -> ::portcullis_domain::ports::Rows<::portcullis_domain::question::Question>;
+            fn due(
+                notice: ::portcullis_domain::ports::Notice,
+                page: ::portcullis_domain::ports::Page
+            ) -> Vec<Result<
+                ::portcullis_domain::question::Question,
+                ::portcullis_domain::ports::DamagedRow,
+            >>;
             fn approvals(question: ::portcullis_domain::id::QuestionId)
                 -> Vec<::portcullis_domain::approval::Approval>;
             fn events(filter: ::portcullis_domain::ports::EventFilter)

@@ -19,3 +19,4 @@ pub(crate) mod runs;
 pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod verify;
+pub(crate) mod watch;

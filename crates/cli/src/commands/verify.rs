@@ -265,7 +265,8 @@ fn reviewers(judges: &Judges) -> Vec<String> {
 
 fn answers(report: &Report) -> String {
     let found = &report.signatures;
-    let mut parts = vec![format!("{} signatures valid", found.checked)];
+    let checked = usize::try_from(found.checked).unwrap_or(usize::MAX);
+    let mut parts = vec![format!("{} valid", text::counted(checked, "signature"))];
     let mut add = |count: u64, what: &str| {
         if count > 0 {
             parts.push(format!("{count} {what}"));

@@ -27,3 +27,4 @@ mod setup;
 mod stopped;
 mod verify;
 mod view;
+mod watch;

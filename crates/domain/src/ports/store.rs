@@ -305,6 +305,26 @@ pub struct OpenOutcome {
     pub call: Admitted,
 }
 
+/// What of the questions that end by themselves is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The wall clock at the sweeper.
+    pub now: Timestamp,
+    /// People are reminded of what ends up to this instant.
+    pub until: Timestamp,
+}
+
+/// That people were reminded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reminder {
+    /// Of this question, or of its grant.
+    pub question: QuestionId,
+    /// `open` for a question, `granted` for a grant.
+    pub status: QuestionStatus,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// Which events to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventFilter {
@@ -399,6 +419,26 @@ pub trait Store: Send + Sync {
         status: Option<QuestionStatus>,
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>>;
+
+    /// Questions and grants whose time is over, and those that end within the notice and that nobody was reminded of
+    /// yet: in the order in which they end. Each leaves the list by [`Store::append`] or by [`Store::remind`].
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>>;
+
+    /// Notes, once for each question and once for each grant, that people were reminded of its end. Soft state: no event.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] when somebody noted it before, [`StoreError::QuestionState`] when it stands otherwise
+    /// by now.
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// The answers to a question, in order.
     fn approvals<'a>(

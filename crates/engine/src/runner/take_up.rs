@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
+use portcullis_domain::ports::{Pages, StoreError};
 use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::run::RunStatus;
 
@@ -33,8 +33,8 @@ impl Inner {
     async fn granted(&self) -> Result<Vec<(String, RunId)>, GateError> {
         let parts = self.gate.parts();
         let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page().filter(|_| found.len() < MAX_TAKEN_UP) {
             let status = Some(QuestionStatus::Granted);
             let questions = parts.store.questions(&self.scope, None, status, page).await?.rows;
             for question in questions.iter().flatten().filter(|question| self.is_new(question.run))
@@ -51,10 +51,7 @@ impl Inner {
                     Err(error) => drop(readable::<()>(run, Err(error))?),
                 }
             }
-            match next(page, questions.len()) {
-                Some(next) => page = next,
-                None => break,
-            }
+            pages.read(questions.len());
         }
         Ok(found)
     }
@@ -63,8 +60,8 @@ impl Inner {
     async fn left_behind(&self) -> Result<Vec<(String, RunId)>, GateError> {
         let parts = self.gate.parts();
         let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page().filter(|_| found.len() < MAX_TAKEN_UP) {
             let status = Some(RunStatus::Running);
             let runs = parts.store.runs(&self.scope, status, page).await?.rows;
             let read = runs.len();
@@ -77,10 +74,7 @@ impl Inner {
                     found.push((run.owner, run.id));
                 }
             }
-            match next(page, read) {
-                Some(next) => page = next,
-                None => break,
-            }
+            pages.read(read);
         }
         Ok(found)
     }
@@ -103,11 +97,4 @@ fn readable<T>(run: RunId, read: Result<T, StoreError>) -> Result<Option<T>, Sto
         }
         Err(error) => Err(error),
     }
-}
-
-/// The next page, unless this one was the last.
-fn next(page: Page, read: usize) -> Option<Page> {
-    let full = read >= usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let offset = page.offset.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-    full.then_some(Page { offset, ..page })
 }

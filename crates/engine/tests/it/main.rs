@@ -33,6 +33,7 @@ mod registering;
 mod runner;
 mod same_input;
 mod steps;
+mod sweeping;
 mod takeover;
 mod unknown;
 mod upkeep;

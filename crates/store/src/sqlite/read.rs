@@ -6,7 +6,9 @@ use portcullis_domain::content::Content;
 use portcullis_domain::event::MAX_PAYLOAD_BYTES;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
-use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredContent, StoredEvent};
+use portcullis_domain::ports::{
+    DamagedRow, EventFilter, Notice, Page, Rows, StoreError, StoredContent, StoredEvent,
+};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::Row;
 use portcullis_domain::run::{Run, RunStatus};
@@ -34,6 +36,14 @@ const QUESTIONS_BY_STATUS: &str = "FROM questions q WHERE q.status = ?2 AND EXIS
     (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
 const QUESTIONS_OF_RUN_BY_STATUS: &str = "FROM questions q WHERE q.run = ?2 AND +q.status = ?3 AND EXISTS \
     (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
+
+/// Questions and grants that are over at ?3, and those that end up to ?2 and that nobody was reminded of.
+pub(super) const DUE: &str = "FROM questions q WHERE q.closed_at IS NULL \
+    AND CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END <= ?2 \
+    AND (CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END < ?3 \
+        OR NOT EXISTS (SELECT 1 FROM reminders m WHERE m.question = q.id AND m.status = q.status)) \
+    AND EXISTS (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) \
+    ORDER BY CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END";
 
 /// Every list, for the test that looks at how SQLite answers it.
 #[cfg(test)]
@@ -144,6 +154,26 @@ pub(super) fn questions(
             page(conn, QUESTIONS_OF_RUN_BY_STATUS, &[&tenant, run, &status], wanted)
         }
     }
+}
+
+pub(super) fn due(
+    conn: &Connection,
+    tenant: &Tenant,
+    notice: Notice,
+    wanted: Page,
+) -> Result<Vec<std::result::Result<Question, DamagedRow>>> {
+    check_page(wanted)?;
+    let query = format!("SELECT {} {DUE} LIMIT ?4 OFFSET ?5", sql::columns::<Question>());
+    let offset = i64::try_from(wanted.offset).unwrap_or(i64::MAX);
+    let (until, now) = (notice.until.micros(), notice.now.micros());
+    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
+    let rows = statement
+        .query_map(params![tenant.as_str(), until, now, wanted.limit, offset], |row| {
+            sql::cells(row, Question::COLUMNS.len())
+        })
+        .and_then(|rows| rows.collect::<rusqlite::Result<Vec<_>>>())
+        .map_err(|e| refusal(&e))?;
+    Ok(rows.iter().map(|cells| read_row(cells)).collect())
 }
 
 pub(super) fn approvals(

@@ -10,8 +10,8 @@ use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers, Observer,
-    OpenOutcome, Page, Rows, Store, StoreError, StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers,
+    Notice, Observer, OpenOutcome, Page, Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -336,6 +336,23 @@ impl Store for SqliteStore {
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
         self.read(scope, move |conn, tenant| read::questions(conn, tenant, run, status, page))
+    }
+
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::due(conn, tenant, notice, page))
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.writing()?.remind(scope.tenant().clone(), reminder).await })
     }
 
     fn approvals<'a>(

@@ -4,7 +4,9 @@ use portcullis_canon::Digest;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, OpenOutcome, StoreError, StoredEvent};
+use portcullis_domain::ports::{
+    EventFilter, LeaseTerm, OpenOutcome, Reminder, StoreError, StoredEvent,
+};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::Row;
 use portcullis_domain::scope::Tenant;
@@ -251,6 +253,17 @@ pub(super) fn write_term(conn: &Connection, run: RunId, term: LeaseTerm) -> Resu
     })
     .map(drop)
     .map_err(sqlite)
+}
+
+/// Notes that people were reminded.
+pub(super) fn write_reminder(conn: &Connection, reminder: Reminder) -> Result<(), StoreError> {
+    let Reminder { question, status, at } = reminder;
+    conn.prepare_cached("INSERT INTO reminders (question, status, at) VALUES (?1, ?2, ?3)")
+        .and_then(|mut statement| {
+            statement.execute(params![question.as_bytes(), status.as_str(), at.micros()])
+        })
+        .map(drop)
+        .map_err(sqlite)
 }
 
 /// Adds an event.

@@ -8,7 +8,6 @@ use portcullis_domain::event::Event;
 use portcullis_domain::ports::{
     Durability, EventFilter, Ledgers, Observer, Page, Store, StoreError,
 };
-use portcullis_domain::question::QuestionKind;
 use portcullis_domain::row::{Cell, Row as _};
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
@@ -309,44 +308,4 @@ fn reads_and_writes_go_on_beside_each_other() {
         reading.join().unwrap();
     });
     fold::check(&store);
-}
-
-/// A file as the schema before the second left it: with an outcome that nobody knows, and no index of such.
-#[test]
-fn a_database_of_the_schema_before_is_upgraded_and_its_open_outcome_still_keeps_its_tool() {
-    let backend = fresh();
-    let path = backend.path();
-    let store = open_at(&path, Vec::new()).unwrap();
-    let mut lost = Scenario::new(1, store.instance());
-    let begin = lost.begin();
-    for append in std::iter::once(begin).chain(lost.executing()) {
-        block_on(store.append(&scope(), append)).unwrap();
-    }
-    lost.asked(QuestionKind::UnknownOutcome, 1);
-    block_on(store.append(&scope(), lost.driver(Durability::Synced))).unwrap();
-    drop(store);
-    let conn = rusqlite::Connection::open(&path).unwrap();
-    conn.execute_batch(
-        "DROP INDEX questions_unknown; DELETE FROM migrations WHERE version = 2;
-         UPDATE meta SET value = 1 WHERE name = 'oldest_writer'; PRAGMA user_version = 1;
-         PRAGMA wal_checkpoint(TRUNCATE);",
-    )
-    .unwrap();
-    drop(conn);
-
-    let store = open_at(&path, Vec::new()).unwrap();
-    let mut other = Scenario::new(2, store.instance());
-    block_on(store.append(&scope(), other.begin())).unwrap();
-    let mut appends = other.executing();
-    let intent = appends.pop().unwrap();
-    for append in appends {
-        block_on(store.append(&scope(), append)).unwrap();
-    }
-    let question = lost.question.unwrap().0;
-    let refused = block_on(store.append(&scope(), intent)).unwrap_err();
-    assert_eq!(refused, StoreError::OutcomeOpen { question });
-    fold::check(&store);
-    let conn = rusqlite::Connection::open(&path).unwrap();
-    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
 }

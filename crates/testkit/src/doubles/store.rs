@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use portcullis_canon::Digest;
 use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{Append, BoxFuture, Committed, Store, StoreError};
+use portcullis_domain::ports::{Append, BoxFuture, Committed, Reminder, Store, StoreError};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::time::Timestamp;
 
@@ -176,6 +176,14 @@ impl Store for FaultyStore {
     }
 
     crate::store_reads!(inner, read);
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.call(Act::Append, self.inner.remind(scope, reminder))
+    }
 
     fn erase<'a>(
         &'a self,
