@@ -337,8 +337,8 @@ faults! {
     NotMarked = "not_marked", Refuse, Nothing;
     /// Replaying, and nobody recorded this request.
     NotRecorded = "not_recorded", Refuse, Nothing;
-    /// The recording could not be read or written.
-    RecordingFailed = "recording_failed", Operator, Nothing;
+    /// The recording could not be read, or the reply was served and could not be written.
+    RecordingFailed = "recording_failed", Operator, Served;
     /// No connection could be made; nothing was sent.
     Unreachable = "unreachable", Retry, Nothing;
     /// The address, the certificate or the rules for outgoing connections forbid it; nothing was sent.
