@@ -106,6 +106,11 @@ const RULES: &[Rule] = &[
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp"],
     },
     Rule {
+        package: "portcullis-models",
+        may_use: &["portcullis-canon", "portcullis-domain"],
+        never: &["rusqlite", "libsqlite3-sys", "axum", "rmcp", "wasmtime", "landlock"],
+    },
+    Rule {
         package: "portcullis-engine",
         may_use: &["portcullis-canon", "portcullis-domain", "portcullis-policy"],
         never: &[
