@@ -5,8 +5,10 @@
 pub(super) struct Lines {
     sse: bool,
     waiting: Vec<u8>,
-    /// How many bytes of `waiting` were looked at.
+    /// How many bytes of `waiting` were taken.
     at: usize,
+    /// Up to where no end of a line stands behind them, so that a line without an end is looked through once.
+    looked: usize,
     data: Vec<u8>,
     has_data: bool,
 }
@@ -14,11 +16,12 @@ pub(super) struct Lines {
 impl Lines {
     /// `sse` for server-sent events, else lines of JSON.
     pub(super) fn new(sse: bool) -> Self {
-        Self { sse, waiting: Vec::new(), at: 0, data: Vec::new(), has_data: false }
+        Self { sse, waiting: Vec::new(), at: 0, looked: 0, data: Vec::new(), has_data: false }
     }
 
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.waiting.drain(..self.at);
+        self.looked = self.looked.saturating_sub(self.at);
         self.at = 0;
         self.waiting.extend_from_slice(piece);
     }
@@ -26,10 +29,15 @@ impl Lines {
     /// The data of the next whole event.
     pub(super) fn next_event(&mut self) -> Option<Vec<u8>> {
         loop {
-            let rest = self.waiting.get(self.at..)?;
-            let length = rest.iter().position(|byte| *byte == b'\n')?;
-            let line = rest.get(..length)?.to_vec();
-            self.at = self.at.saturating_add(length).saturating_add(1);
+            let from = self.looked.max(self.at);
+            let found = self.waiting.get(from..)?.iter().position(|byte| *byte == b'\n');
+            let Some(found) = found else {
+                self.looked = self.waiting.len();
+                return None;
+            };
+            let end = from.saturating_add(found);
+            let line = self.waiting.get(self.at..end)?.to_vec();
+            self.at = end.saturating_add(1);
             if let Some(event) = self.line(&line) {
                 return Some(event);
             }

@@ -11,7 +11,9 @@ mod openai;
 use std::sync::Arc;
 
 use portcullis_canon::{Object, Value};
-use portcullis_domain::ports::{AdvertisedTool, ModelFailure, ModelReply, Stop, ToolUse, Watch};
+use portcullis_domain::ports::{
+    AdvertisedTool, ModelFailure, ModelFault, ModelReply, Stop, ToolUse, Watch,
+};
 
 use crate::names::wire_name;
 use crate::strict::NotStrict;
@@ -261,7 +263,8 @@ impl Dialect {
             Self::Anthropic => Box::new(anthropic::Stream::default()),
             Self::Ollama => Box::new(ollama::Stream::default()),
         };
-        Assembler { lines: lines::Lines::new(self != Self::Ollama), raw: Vec::new(), inner }
+        let lines = lines::Lines::new(self != Self::Ollama);
+        Assembler { dialect: self, lines, raw: Vec::new(), begun: false, inner }
     }
 }
 
@@ -275,8 +278,11 @@ trait Piecewise: Send {
 
 /// A reply under way. What it shows on the way is for eyes; what counts is [`Assembler::finish`].
 pub struct Assembler {
+    dialect: Dialect,
     lines: lines::Lines,
     raw: Vec<u8>,
+    /// Whether an event was seen.
+    begun: bool,
     inner: Box<dyn Piecewise>,
 }
 
@@ -289,14 +295,11 @@ impl Assembler {
         self.raw.extend_from_slice(piece);
         if self.raw.len() > crate::transport::MAX_REPLY_BYTES {
             let message = "the reply is larger than a reply may be";
-            return Err(crate::reply::failure(
-                portcullis_domain::ports::ModelFault::TooLarge,
-                message,
-                None,
-            ));
+            return Err(crate::reply::failure(ModelFault::TooLarge, message, None));
         }
         self.lines.push(piece);
         while let Some(data) = self.lines.next_event() {
+            self.begun = true;
             self.inner.event(&data, watch)?;
         }
         Ok(())
@@ -307,8 +310,17 @@ impl Assembler {
     /// # Errors
     /// [`ModelFailure`], `cut_short` when the stream did not say that it is whole.
     pub fn finish(mut self) -> Result<ModelReply, ModelFailure> {
+        // A server that does not stream, or a proxy with a page, answers with one whole body.
+        let first = self.raw.trim_ascii_start().first();
+        if !self.begun && matches!(first, None | Some(b'{' | b'[' | b'<')) {
+            return self.dialect.read(&self.raw);
+        }
         if let Some(data) = self.lines.last_event() {
-            self.inner.event(&data, None)?;
+            // An event without its end that cannot be read is where the stream was cut.
+            self.inner.event(&data, None).map_err(|failure| match failure.fault {
+                ModelFault::NotJson => cut_short(),
+                _ => failure,
+            })?;
         }
         self.inner.finish(self.raw.into())
     }
@@ -316,7 +328,7 @@ impl Assembler {
 
 /// The stream ended too early.
 fn cut_short() -> ModelFailure {
-    let fault = portcullis_domain::ports::ModelFault::CutShort;
+    let fault = ModelFault::CutShort;
     crate::reply::failure(fault, "the stream ended before the reply was whole", None)
 }
 
