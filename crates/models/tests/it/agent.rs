@@ -6,12 +6,15 @@ use std::sync::Arc;
 use portcullis_canon::{Limits, Object, Value, from_slice, parse};
 use portcullis_domain::label::Labels;
 use portcullis_domain::ports::{
-    AdvertisedTool, Agent as _, AgentFailure, ModelFailure, ModelFault, ModelName, ModelOutcome,
-    ModelReply, SeenStep, Stop, ToolUse, View,
+    AdvertisedTool, Agent as _, AgentFailure, BoxFuture, Model, ModelCall, ModelFailure,
+    ModelFault, ModelHandle, ModelName, ModelOutcome, ModelReply, SeenStep, Stop, ToolUse, View,
 };
 use portcullis_domain::proposal::{Ask, Proposal, ProposalOrigin};
 use portcullis_domain::run::EndReason;
-use portcullis_models::{AgentSetup, Dialect, FenceSeed, ModelAgent, Profile, ScriptedModel};
+use portcullis_models::{
+    AgentSetup, Dialect, FenceSeed, Manifest, ModelAgent, Profile, Recorder, Replayer,
+    ScriptedModel,
+};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::SeededEntropy;
 
@@ -23,6 +26,21 @@ struct Scene {
     request: u64,
     news: Vec<SeenStep>,
     labels: Labels,
+}
+
+fn setup(dialect: Dialect, extra: Object) -> AgentSetup {
+    AgentSetup {
+        dialect,
+        model: "m".to_owned(),
+        profile: Profile::LATEST,
+        seed: FenceSeed::draw(&SeededEntropy::new(1)),
+        system: None,
+        max_output_tokens: 100,
+        strict_tools: false,
+        extra,
+        read_only: BTreeSet::from(["files.read".to_owned(), "files.list".to_owned()]),
+        watch: None,
+    }
 }
 
 fn tool(name: &str) -> AdvertisedTool {
@@ -69,18 +87,7 @@ impl Scene {
 
     fn with(outcomes: Vec<ModelOutcome>, dialect: Dialect, extra: Object) -> Self {
         let model = Arc::new(ScriptedModel::new(ModelName::read("p:m").unwrap(), outcomes));
-        let setup = AgentSetup {
-            dialect,
-            model: "m".to_owned(),
-            profile: Profile::LATEST,
-            seed: FenceSeed::draw(&SeededEntropy::new(1)),
-            system: None,
-            max_output_tokens: 100,
-            strict_tools: false,
-            extra,
-            read_only: BTreeSet::from(["files.read".to_owned(), "files.list".to_owned()]),
-            watch: None,
-        };
+        let setup = setup(dialect, extra);
         let tools = ["files.read", "files.list", "files.delete"].map(tool);
         Self {
             agent: ModelAgent::new(Arc::<ScriptedModel>::clone(&model), setup),
@@ -329,6 +336,64 @@ fn labels_of_the_conversation_go_with_each_call() {
     assert_eq!(asked[0].labels, scene.labels);
     assert_eq!(asked[0].projection.output_tokens, 100);
     assert_eq!(asked[0].projection.input_bytes, asked[0].body.len() as u64);
+}
+
+/// A handle without accounts.
+struct Direct(Arc<dyn Model>);
+
+impl ModelHandle for Direct {
+    fn call(&self, call: ModelCall) -> BoxFuture<'_, ModelOutcome> {
+        self.0.attempt(call)
+    }
+}
+
+/// Plays a run of three replies, and gives its proposals.
+fn played(model: Arc<dyn Model>, manifest: &Manifest) -> Vec<Vec<u8>> {
+    let mut scene = Scene::new(Vec::new());
+    let setup = AgentSetup {
+        dialect: manifest.dialect,
+        model: manifest.model.name().to_owned(),
+        profile: manifest.profile,
+        seed: manifest.seed.clone(),
+        ..setup(Dialect::OpenAi, Object::new())
+    };
+    scene.agent = ModelAgent::new(Arc::new(Direct(model)), setup);
+    let mut proposals = Vec::new();
+    for (outcome, content) in
+        [("tool_result", "of a"), ("denied", "no"), ("tool_result", "of c"), ("", "")]
+    {
+        proposals.push(scene.propose().unwrap());
+        scene.came(outcome, content);
+    }
+    proposals
+}
+
+#[test]
+fn a_whole_run_replays_byte_for_byte() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("tape");
+    let model = ModelName::read("p:m").unwrap();
+    let seed = FenceSeed::draw(&SeededEntropy::new(77));
+    let manifest =
+        Manifest { model: model.clone(), dialect: Dialect::Anthropic, profile: Profile::V1, seed };
+    let outcomes = vec![
+        asks(vec![tool_use("x", "files__read", "a"), tool_use("y", "files__delete", "b")]),
+        asks(vec![tool_use("z", "files__read", "c")]),
+        reply(Stop::EndTurn, "Done.", Vec::new()),
+    ];
+    let live = Arc::new(ScriptedModel::new(model, outcomes));
+    let recorder = Recorder::open(live.clone(), &path, manifest.clone()).unwrap();
+    let recorded = played(Arc::new(recorder), &manifest);
+    assert_eq!((recorded.len(), live.asked().len()), (4, 3));
+
+    let replayer = Replayer::open(&path).unwrap();
+    let kept = replayer.manifest().clone();
+    assert_eq!(played(Arc::new(replayer), &kept), recorded);
+    // With another seed the fences are others, and so is the request: it is in no recording.
+    let other = Manifest { seed: FenceSeed::draw(&SeededEntropy::new(78)), ..kept };
+    let again =
+        std::panic::catch_unwind(|| played(Arc::new(Replayer::open(&path).unwrap()), &other));
+    assert!(again.is_err());
 }
 
 #[test]

@@ -11,6 +11,7 @@
 mod agent;
 mod contract;
 mod fake;
+mod hostile;
 mod plain;
 mod render;
 mod shapes;
