@@ -132,7 +132,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         package: "portcullis-models",
-        may_use: &["portcullis-canon", "portcullis-domain"],
+        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-egress"],
         never: &["rusqlite", "libsqlite3-sys", "axum", "rmcp", "wasmtime", "landlock"],
     },
     Rule {
@@ -166,6 +166,7 @@ const RULES: &[Rule] = &[
             "portcullis-domain",
             "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -183,6 +184,7 @@ const RULES: &[Rule] = &[
             "portcullis-domain",
             "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -199,6 +201,7 @@ const RULES: &[Rule] = &[
             "portcullis-canon",
             "portcullis-domain",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! This crate knows nothing of the store, the engine or a policy. Keys never come here: an exchange names a credential, and
-//! the [`Transport`] puts it in. Nothing here retries, sleeps, reads a clock or spends: the [`ModelHandle`] that a
+//! the [`Transport`] puts it in; [`OverEgress`] is that of a real
+//! process. Nothing here retries, sleeps, reads a clock or spends: the [`ModelHandle`] that a
 //! [`ModelAgent`] is given accounts.
 //!
 //! In reading order: [`Transport`]; [`Dialect`], [`Head`] and [`Turn`]; [`Provider`]; [`PriceList`] and [`parse_amount`];
@@ -31,6 +32,7 @@ mod agent;
 mod dialect;
 mod money;
 mod names;
+mod over_egress;
 mod price;
 mod provider;
 mod raw;
@@ -44,6 +46,7 @@ pub use agent::{AgentSetup, ModelAgent};
 pub use dialect::{Assembler, Dialect, Frame, Head, HeadError, Turn, TurnResult, named_use};
 pub use money::{AmountError, parse_amount, show_amount};
 pub use names::wire_name;
+pub use over_egress::OverEgress;
 pub use price::{MAX_PRICE_FILE_BYTES, PriceError, PriceList};
 pub use provider::{BaseError, MAX_RETRY_AFTER, Provider, ProviderConfig};
 pub use render::{FenceSeed, Profile, Said, StepResult, Transcript};

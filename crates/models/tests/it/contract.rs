@@ -10,18 +10,30 @@ use portcullis_domain::ports::{
     Charge, Disposition, Model, ModelCall, ModelFailure, ModelFault, ModelName, ModelOutcome,
     ModelReply, Price, Projection, Shown, Stop, Usage, Watch,
 };
-use portcullis_models::{Dialect, Head, Provider, ProviderConfig, Turn};
-use portcullis_testkit::block_on;
+use portcullis_egress::{Credential, Credentials, Deadlines, Egress, EgressRules, Secret};
+use portcullis_models::{Dialect, Head, OverEgress, Provider, ProviderConfig, Turn};
+use portcullis_testkit::ports::ManualClock;
 
 use crate::fake::{Act, Fake, Received, answer, chunked, cut, endless, header, ok, silent};
-use crate::plain::Plain;
 use crate::shapes::{Spec, pieces, whole};
 
 const CANARY: &str = "sk-canary-0123456789abcdefghijklmnopqrstuvwxyz";
 
 fn provider(dialect: Dialect, base: &str, credential: Option<&str>) -> Provider {
-    let mut plain = Plain::default();
-    plain.keys.insert("work".to_owned(), CANARY.to_owned());
+    let deadlines = Deadlines {
+        header: Duration::from_secs(1),
+        idle: Duration::from_secs(10),
+        total: Duration::from_secs(60),
+    };
+    let rules = EgressRules::closed().loopback().deadlines(Duration::from_secs(1), deadlines);
+    let key = Credential::given(Secret::new(CANARY.to_owned()).unwrap())
+        .only_to(base.strip_prefix("http://").unwrap());
+    let credentials = Credentials::new([("work", key.unwrap())]).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let egress =
+        Egress::new(rules.unwrap(), credentials, Arc::<ManualClock>::clone(&clock)).unwrap();
+    let transport = OverEgress::new(egress, clock);
+    assert!(!format!("{transport:?}").contains("canary"));
     let config = ProviderConfig {
         name: ModelName::read("p:m").unwrap(),
         dialect,
@@ -30,7 +42,11 @@ fn provider(dialect: Dialect, base: &str, credential: Option<&str>) -> Provider 
         marked_for: BTreeSet::from(["internal".to_owned()]),
         price: Price::Unpriced,
     };
-    Provider::new(config, Arc::new(plain)).unwrap()
+    Provider::new(config, Arc::new(transport)).unwrap()
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn call(dialect: Dialect, watch: Option<Watch>) -> ModelCall {

@@ -12,7 +12,6 @@ mod agent;
 mod contract;
 mod fake;
 mod hostile;
-mod plain;
 mod render;
 mod shapes;
 mod tape;
