@@ -48,6 +48,13 @@ pub struct AgentSetup {
     pub watch: Option<Watch>,
 }
 
+impl AgentSetup {
+    /// Whether thinking is signed. A message of the model without it would not be taken then, and none is made up.
+    fn signs(&self) -> bool {
+        self.dialect == Dialect::Anthropic && self.extra.contains_key("thinking")
+    }
+}
+
 /// A reply under way: its tool uses, and what came of those that were proposed.
 #[derive(Debug)]
 struct Plan {
@@ -208,8 +215,7 @@ impl ModelAgent {
             content: &step.content,
             external: step.external,
         };
-        // Where thinking is signed, an assistant's message without it would not be taken.
-        if self.setup.dialect == Dialect::Anthropic && self.setup.extra.contains_key("thinking") {
+        if self.setup.signs() {
             conversation.transcript.push_told(&result);
         } else {
             conversation.transcript.push(Said::default(), &[result]);
@@ -298,7 +304,8 @@ impl ModelAgent {
             Stop::ContextFull => fail(request, "the model had no room left for an answer"),
             Stop::MaxTokens => {
                 let text = "[max_tokens] Your last reply was cut off at the cap on its length, and nothing of it was done. Make it shorter.";
-                self.remark = Some(Remark { said: Some(reply.text), text: text.to_owned() });
+                let said = (!self.setup.signs()).then_some(reply.text);
+                self.remark = Some(Remark { said, text: text.to_owned() });
                 unusable(request, Stop::MaxTokens.as_str())
             }
             Stop::ToolUse => self.plan_uses(request, reply),
