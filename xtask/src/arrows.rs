@@ -21,7 +21,7 @@ struct Rule {
     never: &'static [&'static str],
 }
 
-/// Packages that no part of the product may reach: one TLS library (rustls with ring, later), one SQLite (ours).
+/// Packages that no part of the product may reach: one TLS library (rustls with ring), one SQLite (ours).
 const NEVER_ANYWHERE: &[&str] =
     &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "sqlite3-sys", "sqlx"];
 
@@ -96,14 +96,44 @@ const RULES: &[Rule] = &[
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp"],
     },
     Rule {
+        package: "portcullis-egress",
+        may_use: &["portcullis-canon", "portcullis-domain"],
+        // No second version of HTTP, no cookies, nothing that unpacks: what is counted is what is handed out.
+        never: &[
+            "h2",
+            "h3",
+            "cookie_store",
+            "async-compression",
+            "brotli",
+            "flate2",
+            "zstd",
+            "rusqlite",
+            "libsqlite3-sys",
+            "landlock",
+            "axum",
+            "rmcp",
+            "wasmtime",
+        ],
+    },
+    Rule {
         package: "portcullis-tools",
-        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
+        may_use: &[
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-egress",
+            "portcullis-sandbox",
+        ],
         never: &["rusqlite", "libsqlite3-sys", "axum"],
     },
     Rule {
         package: "portcullis-agents",
         may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp"],
+    },
+    Rule {
+        package: "portcullis-models",
+        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-egress"],
+        never: &["rusqlite", "libsqlite3-sys", "axum", "rmcp", "wasmtime", "landlock"],
     },
     Rule {
         package: "portcullis-engine",
@@ -134,7 +164,9 @@ const RULES: &[Rule] = &[
             "portcullis-audit",
             "portcullis-canon",
             "portcullis-domain",
+            "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -150,7 +182,9 @@ const RULES: &[Rule] = &[
             "portcullis-audit",
             "portcullis-canon",
             "portcullis-domain",
+            "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -167,6 +201,7 @@ const RULES: &[Rule] = &[
             "portcullis-canon",
             "portcullis-domain",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",

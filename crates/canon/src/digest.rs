@@ -47,11 +47,15 @@ pub enum Kind {
     Key,
     /// What makes two starts of one step one call for its receiver.
     IdempotencyKey,
+    /// A model's name and the canonical request that it was sent.
+    ModelRequest,
+    /// The mark around outside content in a request to a model: a secret, a place, the content.
+    Fence,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -70,6 +74,8 @@ impl Kind {
         Self::Schema,
         Self::Key,
         Self::IdempotencyKey,
+        Self::ModelRequest,
+        Self::Fence,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -94,6 +100,8 @@ impl Kind {
             Self::Schema => "schema",
             Self::Key => "key",
             Self::IdempotencyKey => "idempotency-key",
+            Self::ModelRequest => "model-request",
+            Self::Fence => "fence",
         }
     }
 }
