@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use portcullis_canon::Value;
 
+use crate::label::Labels;
 use crate::ports::BoxFuture;
 use crate::run::EndReason;
 
@@ -49,6 +50,8 @@ pub struct View {
     pub history: Vec<SeenStep>,
     /// How many earlier steps are not in `history`.
     pub omitted: u64,
+    /// Labels of all that the run's conversation has read: whoever hands the view on hands these on too.
+    pub labels: Labels,
     /// Steps that may still be opened, this one included.
     pub steps_left: u64,
 }

@@ -5,6 +5,7 @@
 mod agent;
 mod clock;
 mod keys;
+mod model;
 mod policy;
 mod process;
 mod spawn;
@@ -17,6 +18,11 @@ use std::pin::Pin;
 pub use agent::{AdvertisedTool, Agent, AgentFailure, SeenStep, View};
 pub use clock::{Clock, Entropy, Monotonic};
 pub use keys::{KeyRefusal, Reviewer, ReviewerKeys};
+pub use model::{
+    Charge, MAX_PLAUSIBLE_TOKENS, MAX_TOOL_USES, Model, ModelCall, ModelFailure, ModelFault,
+    ModelHandle, ModelName, ModelNameError, ModelOutcome, ModelReply, Price, Projection, Rates,
+    Shown, Stop, ToolUse, Usage, Watch,
+};
 pub use policy::{Policy, PolicyFailure, ProposedCall};
 pub use process::Processes;
 pub use spawn::{Place, Spawn, SpawnError, Tell, Work};
