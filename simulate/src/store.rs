@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
@@ -309,6 +310,22 @@ impl Store for SimStore {
             self.reading().await;
             read
         })
+    }
+
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        self.world.record.budget(scope, budget)
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        self.world.record.held_budgets(scope, page)
     }
 
     fn content<'a>(

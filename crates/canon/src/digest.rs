@@ -47,11 +47,13 @@ pub enum Kind {
     Key,
     /// What makes two starts of one step one call for its receiver.
     IdempotencyKey,
+    /// Whose budget of which day it is.
+    Budget,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -70,6 +72,7 @@ impl Kind {
         Self::Schema,
         Self::Key,
         Self::IdempotencyKey,
+        Self::Budget,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -94,6 +97,7 @@ impl Kind {
             Self::Schema => "schema",
             Self::Key => "key",
             Self::IdempotencyKey => "idempotency-key",
+            Self::Budget => "budget",
         }
     }
 }

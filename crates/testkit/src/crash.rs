@@ -25,9 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
@@ -397,6 +398,22 @@ impl Store for CrashStore {
         thread: ThreadId,
     ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
         self.read(self.inner.thread(scope, thread))
+    }
+
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        self.read(self.inner.budget(scope, budget))
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        self.read(self.inner.held_budgets(scope, page))
     }
 
     fn content<'a>(

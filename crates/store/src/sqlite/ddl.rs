@@ -7,9 +7,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, sql: FIRST, oldest_writer: 1 },
     // A writer of before would start calls that an unknown outcome keeps from starting.
     Migration { version: 2, sql: UNKNOWN_OUTCOMES, oldest_writer: 2 },
+    // A writer of before would call no model, but take a run up without settling what it holds.
+    Migration { version: 3, sql: BUDGETS, oldest_writer: 3 },
 ];
 
-/// The five state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
+/// The state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
 /// rowid: it is the order in which rows were made, and a wide row then lies in one page.
 ///
 /// `journal_seq` is the rowid, since a SQLite file has one journal: the newest events lie at the end of the
@@ -161,6 +163,25 @@ const UNKNOWN_OUTCOMES: &str = "
 CREATE INDEX questions_unknown ON questions (run) WHERE kind = 'unknown_outcome' AND closed_at IS NULL;
 ";
 
+/// Few budgets hold something, and recovery looks for them.
+const BUDGETS: &str = "
+CREATE TABLE budgets (
+    id BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    opened_at INTEGER NOT NULL,
+    caps TEXT NOT NULL,
+    spent TEXT NOT NULL,
+    excess TEXT NOT NULL,
+    unpriced INTEGER NOT NULL,
+    holds TEXT NOT NULL,
+    learned TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX budgets_held ON budgets (tenant) WHERE holds <> '[]';
+";
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -176,10 +197,16 @@ mod tests {
         rows.collect::<Result<_, _>>().unwrap()
     }
 
+    fn newest(conn: &Connection) {
+        for migration in MIGRATIONS {
+            conn.execute_batch(migration.sql).unwrap();
+        }
+    }
+
     #[test]
     fn state_tables_have_the_columns_of_their_structs() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(FIRST).unwrap();
+        newest(&conn);
         for table in TABLES {
             let found = names(&conn, &format!("PRAGMA table_info({})", table.name));
             let columns: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
@@ -193,7 +220,7 @@ mod tests {
     #[test]
     fn what_an_index_lists_and_can_change_is_known() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(FIRST).unwrap();
+        newest(&conn);
         for table in TABLES {
             let query =
                 "SELECT DISTINCT c.name FROM pragma_index_list(?1) l, pragma_index_info(l.name) c";
@@ -210,8 +237,7 @@ mod tests {
     #[test]
     fn the_look_for_unknown_outcomes_reads_none_but_those() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(FIRST).unwrap();
-        conn.execute_batch(UNKNOWN_OUTCOMES).unwrap();
+        newest(&conn);
         let query = format!("EXPLAIN QUERY PLAN {}", super::super::lookup::OPEN_OUTCOMES);
         let mut statement = conn.prepare(&query).unwrap();
         let plan: Vec<String> = statement
@@ -226,7 +252,7 @@ mod tests {
     #[test]
     fn lists_use_an_index_and_sort_nothing() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(FIRST).unwrap();
+        newest(&conn);
         for list in super::super::read::LISTS {
             let query = format!("SELECT 1 {list}");
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {query}")).unwrap();

@@ -2,6 +2,7 @@
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
@@ -34,9 +35,11 @@ const QUESTIONS_BY_STATUS: &str = "FROM questions q WHERE q.status = ?2 AND EXIS
 const QUESTIONS_OF_RUN_BY_STATUS: &str = "FROM questions q WHERE q.run = ?2 AND +q.status = ?3 AND EXISTS \
     (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
 
+const HELD_BUDGETS: &str = "FROM budgets WHERE tenant = ?1 AND holds <> '[]' ORDER BY rowid";
+
 /// Every list, for the test that looks at how SQLite answers it.
 #[cfg(test)]
-pub(super) const LISTS: [&str; 7] = [
+pub(super) const LISTS: [&str; 8] = [
     RUNS,
     RUNS_BY_STATUS,
     STEPS,
@@ -44,6 +47,7 @@ pub(super) const LISTS: [&str; 7] = [
     QUESTIONS_OF_RUN,
     QUESTIONS_BY_STATUS,
     QUESTIONS_OF_RUN_BY_STATUS,
+    HELD_BUDGETS,
 ];
 
 /// A page of a list, and how many rows the list has.
@@ -143,6 +147,14 @@ pub(super) fn questions(
             page(conn, QUESTIONS_OF_RUN_BY_STATUS, &[&tenant, run, &status], wanted)
         }
     }
+}
+
+pub(super) fn held_budgets(
+    conn: &Connection,
+    tenant: &Tenant,
+    wanted: Page,
+) -> Result<Rows<Budget>> {
+    page(conn, HELD_BUDGETS, &[&tenant.as_str()], wanted)
 }
 
 pub(super) fn approvals(

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, EventFilter, LeaseTerm, Page, Rows, Store, StoreError,
@@ -189,6 +190,14 @@ impl Store for FaultyStore {
 
     fn thread<'a>(&'a self, scope: &'a Scope, thread: ThreadId) -> Answer<'a, Option<Thread>> {
         self.call(Act::Read, self.inner.thread(scope, thread))
+    }
+
+    fn budget<'a>(&'a self, scope: &'a Scope, budget: BudgetId) -> Answer<'a, Option<Budget>> {
+        self.call(Act::Read, self.inner.budget(scope, budget))
+    }
+
+    fn held_budgets<'a>(&'a self, scope: &'a Scope, page: Page) -> Answer<'a, Rows<Budget>> {
+        self.call(Act::Read, self.inner.held_budgets(scope, page))
     }
 
     fn content<'a>(&'a self, scope: &'a Scope, digest: Digest) -> Answer<'a, Option<Content>> {
