@@ -9,9 +9,10 @@ use futures_util::future::{Either, select};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, RunFinished};
 use portcullis_domain::id::QuestionId;
-use portcullis_domain::ports::{Agent, AgentFailure, StoreError};
+use portcullis_domain::ports::{Agent, AgentFailure, StoreError, View};
 use portcullis_domain::run::EndReason;
 
+use crate::account::{Account, Engaged};
 use crate::admit::Echo;
 use crate::core::{Batch, Core, Progress};
 use crate::error::GateError;
@@ -41,12 +42,36 @@ impl Driving {
     /// # Errors
     /// [`GateError::Executor`] when no task can be started.
     pub async fn start(held: HeldRun, agent: Box<dyn Agent>) -> Result<Self, GateError> {
-        let core = held.into_core().await?;
+        Self::start_with(held, agent, None).await
+    }
+
+    /// The same, with a model that the agent may call, within the limits of the run, of the runs above it and of the day.
+    ///
+    /// # Errors
+    /// [`GateError::Unpriced`] when cost is limited and the model has no price, [`GateError::TooDeep`], or what the store
+    /// says; the lease is let go then.
+    pub async fn start_with(
+        held: HeldRun,
+        agent: Box<dyn Agent>,
+        engaged: Option<Engaged>,
+    ) -> Result<Self, GateError> {
+        let mut core = held.into_core().await?;
+        let account = match engaged {
+            None => None,
+            Some(engaged) => match Account::open(&core, engaged).await {
+                Ok(account) => Some(account),
+                Err(error) => {
+                    release(&mut core).await;
+                    return Err(error);
+                }
+            },
+        };
         let spawn = Arc::clone(&core.parts.spawn);
         let (finished, done) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let task = async move {
-            let driven = AssertUnwindSafe(drive(core, agent, stopped)).catch_unwind().await;
+            let driven =
+                AssertUnwindSafe(drive(core, agent, account, stopped)).catch_unwind().await;
             let _ = finished.send(driven.unwrap_or(Err(GateError::Bug("the driver panicked"))));
         };
         spawn.spawn(Box::pin(task)).map_err(|_| GateError::Executor)?;
@@ -70,9 +95,13 @@ impl Driving {
 async fn drive(
     mut core: Box<Core>,
     mut agent: Box<dyn Agent>,
+    account: Option<Account>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<Driven, GateError> {
-    let driven = turns(&mut core, agent.as_mut(), &mut stopped).await;
+    let driven = turns(&mut core, agent.as_mut(), account.as_ref(), &mut stopped).await;
+    if let Some(account) = &account {
+        account.quiet().await;
+    }
     if !matches!(driven, Err(GateError::Store(StoreError::LeaseLost))) {
         release(&mut core).await;
     }
@@ -82,6 +111,7 @@ async fn drive(
 async fn turns(
     core: &mut Core,
     agent: &mut dyn Agent,
+    account: Option<&Account>,
     stopped: &mut oneshot::Receiver<()>,
 ) -> Result<Driven, GateError> {
     let mut fresh = true;
@@ -98,16 +128,41 @@ async fn turns(
                 let view = core.view(fresh).await?;
                 fresh = false;
                 let request = view.request;
-                match select(agent.propose(view), &mut *stopped).await {
-                    Either::Left((Ok(raw), _)) => {
-                        core.propose(raw, Echo::Required(request)).await?
-                    }
-                    Either::Left((Err(failure), _)) => core.agent_failed(failure).await?,
-                    Either::Right(_) => return Ok(Driven::Stopped),
+                let Some(proposed) = propose(core, agent, account, view, stopped).await? else {
+                    return Ok(Driven::Stopped);
+                };
+                match proposed {
+                    Ok(raw) => core.propose(raw, Echo::Required(request)).await?,
+                    Err(failure) => core.agent_failed(failure).await?,
                 }
             }
         };
     }
+}
+
+/// What the agent proposes; nothing when the driver is told to stop meanwhile. A limit that was met ends the run, whatever
+/// the agent made of it.
+async fn propose(
+    core: &Core,
+    agent: &mut dyn Agent,
+    account: Option<&Account>,
+    view: View,
+    stopped: &mut oneshot::Receiver<()>,
+) -> Result<Option<Result<Vec<u8>, AgentFailure>>, GateError> {
+    let Some(account) = account else {
+        return Ok(match select(agent.propose(view), stopped).await {
+            Either::Left((proposed, _)) => Some(proposed),
+            Either::Right(_) => None,
+        });
+    };
+    let bound = account.bound(core, core.open_step_id()?);
+    let proposed = match select(agent.propose_with(view, &bound), stopped).await {
+        Either::Left((proposed, _)) => proposed,
+        Either::Right(_) => return Ok(None),
+    };
+    let limit =
+        account.stopped().map(|stop| AgentFailure { reason: stop.reason, message: stop.message });
+    Ok(Some(limit.map_or(proposed, Err)))
 }
 
 impl Core {
