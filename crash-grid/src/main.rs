@@ -26,6 +26,7 @@ mod counting;
 mod grid;
 mod judge;
 mod life;
+mod models;
 mod place;
 mod points;
 mod report;

@@ -116,7 +116,10 @@ impl Books {
                 }
             };
             let again = matches!(&outcome, ModelOutcome::Failed(failed) if failed.fault.disposition() == Disposition::Retry);
-            if !again || failures >= retry.retries {
+            if let (true, Some(left), Some(0)) = (again, left, self.left_us(left)) {
+                return Err(Stopped::limit(left.reason, "the run's time ended with the call"));
+            }
+            if !again || is_gone(&gone) || failures >= retry.retries {
                 return Ok(outcome);
             }
             let backoff = retry.backoff.saturating_mul(1_u32 << failures.min(16));
@@ -198,7 +201,7 @@ impl Books {
     ) -> Result<ModelOutcome, Stopped> {
         let projection = call.projection;
         // Nobody waits for it any more, and nothing was sent.
-        if gone.peek().is_some() {
+        if is_gone(gone) {
             self.record(held, Settlement::nothing()).await?;
             return Err(Stopped::unavailable("nobody waits for the call any more"));
         }
@@ -232,6 +235,11 @@ impl Books {
             Stopped::unavailable(format!("what the call was charged could not be recorded: {error}"))
         })
     }
+}
+
+/// Whether nobody waits for the call any more.
+fn is_gone(gone: &Gone) -> bool {
+    gone.clone().now_or_never().is_some()
 }
 
 fn refused(error: &StoreError) -> Stopped {
