@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::lookup::{self, RunArg};
 use crate::output::Out;
 use crate::output::table::Columns;
+use crate::output::text::money;
 use crate::reading::Reading;
 
 /// Arguments of `spend`.
@@ -169,31 +170,9 @@ fn text(out: &mut Out, of: &BudgetScope, spend: Option<&Spend>) -> io::Result<()
     Ok(())
 }
 
-/// Millionths as a decimal: at least two digits after the point, and no more than are needed.
-fn money(micros: u64) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
-    let digits = format!("{rest:06}");
-    let trimmed = digits.trim_end_matches('0');
-    let shown = digits.get(..trimmed.len().max(2)).unwrap_or(&digits);
-    format!("{whole}.{shown}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn money_is_shown_to_the_last_digit_that_counts() {
-        for (micros, shown) in [
-            (0, "0.00"),
-            (1, "0.000001"),
-            (500_000, "0.50"),
-            (1_234_500, "1.2345"),
-            (u64::MAX, "18446744073709.551615"),
-        ] {
-            assert_eq!(money(micros), shown);
-        }
-    }
 
     #[test]
     fn a_day_is_a_date() {

@@ -16,6 +16,9 @@ use super::charge::{self, Settlement, failure};
 use super::ledger::{Held, Reserved, Wanted};
 use super::{Books, Left, Stopped};
 
+/// How long it takes at least until what others hold is looked at again.
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+
 /// The agent's side of a call: resolves when its future is dropped.
 type Gone = Shared<oneshot::Receiver<()>>;
 
@@ -98,7 +101,7 @@ impl Books {
                     if u128::from(waited_us) > retry.deadline.as_micros() {
                         return Err(stop);
                     }
-                    self.wait(retry.backoff.min(retry.longest_wait), left, &gone, stop).await?;
+                    self.wait(retry.backoff.max(SHORTEST_LOOK), left, &gone, stop).await?;
                     continue;
                 }
                 Reserved::Undone => {
