@@ -28,6 +28,7 @@ mod counting;
 mod grid;
 mod judge;
 mod life;
+mod models;
 mod place;
 mod points;
 mod report;

@@ -135,6 +135,17 @@ pub(crate) const STORIES: &[Story] = &[
         ..PLAIN
     },
     Story {
+        name: "models",
+        way: Way::Driver,
+        script: &[Line::Call("write"), DONE],
+        replies: &[],
+        ends: &[(0, Finding::Once)],
+        reasons: &[EndReason::GoalCompleted],
+        erases: false,
+        question_ttl_ms: None,
+        lease: TERM,
+    },
+    Story {
         name: "host",
         way: Way::Host,
         script: &[Line::Call("write"), Line::Call("look"), Line::Call("write"), DONE],

@@ -191,6 +191,7 @@ struct Folded {
     questions: u64,
     approvals: u64,
     threads: u64,
+    budgets: u64,
 }
 
 struct Walk<'a> {
@@ -253,7 +254,7 @@ impl<'a> Walk<'a> {
     }
 
     fn totals(&mut self) -> Result<(), Stop> {
-        let Folded { runs, steps, questions, approvals, threads } = self.folded;
+        let Folded { runs, steps, questions, approvals, threads, budgets } = self.folded;
         let events = self.report.events;
         if self.in_streams != events {
             self.broken(Break::EventsApart { journals: events, streams: self.in_streams })?;
@@ -266,10 +267,11 @@ impl<'a> Walk<'a> {
             self.total("questions", questions)?;
             self.total("approvals", approvals)?;
             self.total("threads", threads)?;
+            self.total("budgets", budgets)?;
             self.total("contents", self.owned)?;
             self.total("specs", specs)?;
         }
-        self.report.rows = runs + steps + questions + approvals + threads;
+        self.report.rows = runs + steps + questions + approvals + threads + budgets;
         self.report.specs = specs;
         Ok(())
     }

@@ -51,11 +51,13 @@ pub enum Kind {
     ModelRequest,
     /// The mark around outside content in a request to a model: a secret, a place, the content.
     Fence,
+    /// Whose budget of which day it is.
+    Budget,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -76,6 +78,7 @@ impl Kind {
         Self::IdempotencyKey,
         Self::ModelRequest,
         Self::Fence,
+        Self::Budget,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -102,6 +105,7 @@ impl Kind {
             Self::IdempotencyKey => "idempotency-key",
             Self::ModelRequest => "model-request",
             Self::Fence => "fence",
+            Self::Budget => "budget",
         }
     }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Runs(commands::runs::Args),
     /// Show one run
     Show(commands::show::Args),
+    /// Show what was spent on models: by a run, or on a day
+    Spend(commands::spend::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use portcullis_canon::Digest;
 
 use crate::approval::{Answer, Approval};
+use crate::budget::Cap;
 use crate::event::{
     Body, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked,
     RunCreated, StepFinished, StepRestarted, StepStarted,
@@ -45,6 +46,9 @@ pub enum FoldError {
     /// The state does not admit the event.
     #[error("a `{0}` event does not fit the state before it")]
     NotAdmitted(&'static str),
+    /// A budget has no room for what is to be held.
+    #[error("the budget has no room left: {}", .0.as_str())]
+    Spent(Cap),
     /// What has to follow in the same append does not: the stream ends, or goes on otherwise.
     #[error("a `{0}` event has to follow at once, and does not")]
     Owed(&'static str),
@@ -227,6 +231,9 @@ impl RunState {
             Body::RunCreated(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
+            | Body::BudgetOpened(_)
+            | Body::BudgetReserved(_)
+            | Body::BudgetSettled(_)
             | Body::JournalOpened(_)
             | Body::ContentErased(_) => None,
         }

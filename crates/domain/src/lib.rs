@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod approval;
+pub mod budget;
 pub mod content;
 pub mod event;
 pub mod fold;

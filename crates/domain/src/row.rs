@@ -7,8 +7,9 @@ use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_text};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::approval::{Approval, Signature};
+use crate::budget::Budget;
 use crate::content::ContentRef;
-use crate::id::{QuestionId, RunId, StepId, ThreadId};
+use crate::id::{BudgetId, QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::question::Question;
 use crate::run::Run;
@@ -137,7 +138,7 @@ macro_rules! id_columns {
     )*};
 }
 
-id_columns!(RunId, StepId, ThreadId, QuestionId, Digest);
+id_columns!(RunId, StepId, ThreadId, QuestionId, BudgetId, Digest);
 
 /// Enums and newtypes whose wire form is one text.
 macro_rules! text_columns {
@@ -198,6 +199,11 @@ json_columns!(
     crate::observation::Observation,
     crate::label::Labels,
     crate::approval::Statement,
+    crate::budget::BudgetScope,
+    crate::budget::Caps,
+    crate::budget::Amounts,
+    Vec<crate::budget::Hold>,
+    std::collections::BTreeMap<String, crate::budget::Learned>,
 );
 
 impl Column for String {
@@ -322,5 +328,8 @@ rows! {
     }
     Thread in "threads", key 1, fixed 4 {
         id, tenant, owner, opened_at, labels, label_seq, seq, hash,
+    }
+    Budget in "budgets", key 1, fixed 4 {
+        id, tenant, scope, opened_at, caps, spent, excess, unpriced, holds, learned, seq, hash,
     }
 }

@@ -1,10 +1,8 @@
 //! Executing an allowed call: commit 1, the effect, commit 2.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select;
 use portcullis_canon::Digest;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
@@ -262,17 +260,10 @@ impl Core {
 
     /// A call that may last longer than the lease needs renewals that work. One that is not answered yet is waited for.
     pub(crate) async fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
-        loop {
-            let now = self.parts.clock.now();
-            match self.hold.cover(now, deadline) {
-                Cover::Holds => return Ok(()),
-                Cover::Short => return Err(GateError::Uncovered),
-                Cover::Over => return Err(StoreError::LeaseLost.into()),
-                Cover::Pending => {
-                    let term = self.parts.clock.sleep(self.hold.left(now));
-                    select(pin!(self.hold.answered()), term).await;
-                }
-            }
+        match self.hold.settled_cover(self.parts.clock.as_ref(), deadline).await {
+            Cover::Holds => Ok(()),
+            Cover::Short | Cover::Pending => Err(GateError::Uncovered),
+            Cover::Over => Err(StoreError::LeaseLost.into()),
         }
     }
 

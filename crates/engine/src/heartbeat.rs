@@ -4,13 +4,14 @@
 //! it, so the heartbeat, which has a task of its own, has to notice: else nobody could ever take the run up.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
-use portcullis_domain::ports::{Monotonic, StoreError};
+use futures_util::future::select;
+use portcullis_domain::ports::{Clock, Monotonic, StoreError};
 use portcullis_domain::time::Timestamp;
 
 use crate::core::Core;
@@ -20,8 +21,8 @@ use crate::error::GateError;
 #[derive(Debug)]
 pub(crate) struct Hold {
     term: Mutex<Term>,
-    /// The run's own task, where it waits for what is said here. Nobody else waits.
-    waiting: AtomicWaker,
+    /// The tasks that wait for what is said here: the run's own, and that of an attempt at a model.
+    waiting: Mutex<Vec<Waker>>,
     /// The monotonic instant until which the call that is open in the run's task may take; 0 without one.
     call_until: AtomicU64,
 }
@@ -63,7 +64,7 @@ impl Hold {
     pub(crate) fn until(until: Timestamp) -> Self {
         Self {
             term: Mutex::new(Term { until, renewal: Renewal::Works, over: false }),
-            waiting: AtomicWaker::new(),
+            waiting: Mutex::default(),
             call_until: AtomicU64::new(0),
         }
     }
@@ -74,7 +75,7 @@ impl Hold {
 
     fn change(&self, change: impl FnOnce(&mut Term)) {
         change(&mut self.term());
-        self.waiting.wake();
+        self.wake();
     }
 
     /// Whether the lease is not prolonged any more.
@@ -100,6 +101,19 @@ impl Hold {
         }
     }
 
+    /// The same, once no renewal is without an answer; what ends the term ends the wait.
+    pub(crate) async fn settled_cover(&self, clock: &dyn Clock, deadline: Duration) -> Cover {
+        loop {
+            let now = clock.now();
+            match self.cover(now, deadline) {
+                Cover::Pending => {
+                    select(pin!(self.answered()), clock.sleep(self.left(now))).await;
+                }
+                settled => return settled,
+            }
+        }
+    }
+
     /// How long the lease runs if no renewal gets through.
     pub(crate) fn left(&self, now: Timestamp) -> Duration {
         Duration::from_micros(self.term().until.micros_since(now))
@@ -118,10 +132,23 @@ impl Hold {
     async fn wait(&self, done: impl Fn(&Term) -> bool) {
         poll_fn(|context| {
             // Registered before it is looked at, so that no change in between is missed.
-            self.waiting.register(context.waker());
+            self.register(context.waker());
             if done(&self.term()) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    fn register(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|known| known.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+
+    fn wake(&self) {
+        let waiting =
+            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     fn renewing(&self) {

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod diff;
 mod driver;
 mod error;
@@ -30,6 +31,7 @@ pub mod operator;
 mod parts;
 pub mod recheck;
 mod runner;
+pub mod spend;
 pub mod sweep;
 mod tools;
 
@@ -52,6 +54,7 @@ mod take;
 mod view;
 
 pub use crate::core::Progress;
+pub use account::{Engaged, Retry};
 pub use driver::{Driven, Driving};
 pub use error::{GateError, RegisterError};
 pub use gate::{Attached, Gate};

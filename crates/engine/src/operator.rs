@@ -17,6 +17,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::verdict::OnRejection;
 
+use crate::account;
 use crate::compose;
 use crate::core::content;
 use crate::error::GateError;
@@ -304,14 +305,25 @@ pub async fn cancel(
         specs: Vec::new(),
         durability: Durability::Synced,
     };
+    // A run that cannot be read is ended all the same, and what it holds is settled when it is due.
+    let before = parts.store.run(scope, run).await.ok().flatten();
     parts.store.append(scope, append).await?;
+    let holder = before.and_then(|state| state.run.holder);
+    if holder.is_none_or(|holder| parts.processes.is_dead(&holder.process)) {
+        let settled = account::left::settle_own(parts, scope, run, |_| true).await;
+        if let Err(error) = settled {
+            tracing::warn!(%run, %error, "what the run holds for models is settled when it is due");
+        }
+    }
     Ok(())
 }
 
-/// Ends every waiting run of the scope whose question or grant is past its time; returns how many.
+/// Ends every waiting run of the scope whose question or grant is past its time; returns how many. Charges what is held for
+/// calls of models whose maker is gone.
 ///
 /// # Errors
 /// What the store says; what was ended before it stays ended.
 pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
+    account::left::settle_due(parts, scope).await?;
     sweep::pass(parts, scope, None).await.map(|swept| swept.ended)
 }

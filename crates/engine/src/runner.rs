@@ -24,6 +24,7 @@ use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, StoreError};
 use portcullis_domain::run::{EndReason, Run};
 use portcullis_domain::scope::Scope;
 
+use crate::account::Engaged;
 use crate::core::Progress;
 use crate::driver::{Driven, Driving};
 use crate::error::GateError;
@@ -90,6 +91,12 @@ pub enum Unserved {
 pub trait Agents: Send + Sync {
     /// The agent that `run` names. A failure ends the run for its reason, a panic as `agent_error`.
     fn agent<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>>;
+
+    /// The model that this run's agent may call, if it needs one.
+    fn model(&self, run: &Run) -> Option<Engaged> {
+        let _unused = run;
+        None
+    }
 }
 
 type Outcome = Result<Rest, Unserved>;
@@ -439,7 +446,7 @@ impl Inner {
             Ok(agent) => agent,
             Err(failure) => return failed(held, failure).await,
         };
-        let mut driving = Driving::start(held, agent).await?;
+        let mut driving = Driving::start_with(held, agent, self.agents.model(&state.run)).await?;
         {
             let finished = pin!(driving.finished());
             if let Either::Left((driven, _)) = select(finished, self.stopped.clone()).await {

@@ -18,6 +18,7 @@ use portcullis_domain::step::StepStatus;
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
+use crate::account;
 use crate::admit::Echo;
 use crate::core::{Batch, Core, Progress, content, kept};
 use crate::error::GateError;
@@ -218,7 +219,10 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
     core.take_lease(cause).await?;
     // Before anything that may take its time: what is found out about an outcome can outlast the term.
     let gone_on = match heartbeat::start(&core) {
-        Ok(()) => core.go_on().await,
+        Ok(()) => match account::left::settle_former(&core).await {
+            Ok(()) => core.go_on().await,
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     };
     match gone_on {

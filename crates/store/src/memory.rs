@@ -26,10 +26,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, ContentErased};
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, Condition, DamagedRow, Durability, Entropy, EventFilter,
@@ -330,6 +331,25 @@ impl Store for MemoryStore {
             let thread = self.snapshot()?.thread(thread)?;
             Ok(thread.filter(|thread| thread.tenant == *scope.tenant()))
         })
+    }
+
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        Box::pin(async move {
+            let budget = self.snapshot()?.budget(budget)?;
+            Ok(budget.filter(|budget| budget.tenant == *scope.tenant()))
+        })
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.held_budgets(scope.tenant(), page) })
     }
 
     fn content<'a>(

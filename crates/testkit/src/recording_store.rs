@@ -4,10 +4,11 @@ use std::sync::{Mutex, PoisonError};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, DamagedRow, EventFilter, LeaseTerm, NewEvent, Notice,
@@ -126,6 +127,22 @@ impl Store for RecordingStore {
         _: &'a Scope,
         _: ThreadId,
     ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
+        closed()
+    }
+
+    fn budget<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        closed()
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
         closed()
     }
 

@@ -51,6 +51,10 @@ macro_rules! store_reads {
                 -> Option<::portcullis_domain::ports::LeaseTerm>;
             fn thread(thread: ::portcullis_domain::id::ThreadId)
                 -> Option<::portcullis_domain::thread::Thread>;
+            fn budget(budget: ::portcullis_domain::id::BudgetId)
+                -> Option<::portcullis_domain::budget::Budget>;
+            fn held_budgets(page: ::portcullis_domain::ports::Page)
+                -> ::portcullis_domain::ports::Rows<::portcullis_domain::budget::Budget>;
             fn content(digest: ::portcullis_canon::Digest)
                 -> Option<::portcullis_domain::content::Content>;
             fn runs(

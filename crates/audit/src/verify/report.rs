@@ -3,7 +3,7 @@
 use std::fmt;
 
 use portcullis_canon::{Digest, sanitize};
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::row::Cell;
 use portcullis_domain::stream::Stream;
 use serde::Serialize;
@@ -460,6 +460,7 @@ pub(super) fn key(table: &str, cells: &[Cell]) -> String {
         "runs" => RunId::PREFIX,
         "steps" => StepId::PREFIX,
         "threads" => ThreadId::PREFIX,
+        "budgets" => BudgetId::PREFIX,
         _ => QuestionId::PREFIX,
     };
     let part = |part: &Cell| match part {

@@ -3,6 +3,7 @@
 use std::sync::mpsc::Receiver;
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::FoldError;
 use portcullis_domain::ports::StoreError;
@@ -21,6 +22,7 @@ enum State {
     Start,
     Run(Box<RunFold>),
     Thread(Box<Thread>),
+    Budget(Box<Budget>),
     System,
     /// An event did not fit; nothing after it is folded.
     Failed,
@@ -81,6 +83,10 @@ impl Walk<'_> {
             State::Thread(thread) => {
                 self.folded.threads += 1;
                 self.compare(&*thread)
+            }
+            State::Budget(budget) => {
+                self.folded.budgets += 1;
+                self.compare(&*budget)
             }
             State::Start | State::System => Ok(()),
             State::Failed => {
@@ -147,6 +153,9 @@ impl Walk<'_> {
             (State::Start, StreamKind::Thread) => {
                 Thread::begin(event).map(|thread| State::Thread(Box::new(thread)))
             }
+            (State::Start, StreamKind::Budget) => {
+                Budget::begin(event).map(|budget| State::Budget(Box::new(budget)))
+            }
             (State::Start | State::System, StreamKind::System) => {
                 self.system_event(event, at)?.map(|()| State::System)
             }
@@ -154,6 +163,7 @@ impl Walk<'_> {
                 self.run_event(&mut fold, event, at)?.map(|()| State::Run(fold))
             }
             (State::Thread(mut thread), _) => thread.apply(event).map(|()| State::Thread(thread)),
+            (State::Budget(mut budget), _) => budget.apply(event).map(|()| State::Budget(budget)),
             (State::Start | State::System, _) => Err(FoldError::WrongStream(event.body.name())),
         };
         match next {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_canon::Value;
 
 use crate::label::Labels;
-use crate::ports::BoxFuture;
+use crate::ports::{BoxFuture, ModelHandle};
 use crate::run::EndReason;
 
 /// One tool as the agent sees it.
@@ -60,7 +60,7 @@ pub struct View {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentFailure {
-    /// One of the `agent_…` reasons.
+    /// One of the `agent_…` reasons, [`EndReason::ModelUnavailable`], or what a handle stopped for.
     pub reason: EndReason,
     /// One sentence for the operator.
     pub message: String,
@@ -70,4 +70,16 @@ pub struct AgentFailure {
 pub trait Agent: Send {
     /// The raw bytes of the next proposal.
     fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>>;
+
+    /// The same, with a handle on a model that is good for this proposal only: what is called through it is charged to
+    /// this run and this step. An agent that needs no model does not implement it. When the handle stops for a limit, the
+    /// run ends for that limit, whatever is proposed.
+    fn propose_with<'a>(
+        &'a mut self,
+        view: View,
+        model: &'a dyn ModelHandle,
+    ) -> BoxFuture<'a, Result<Vec<u8>, AgentFailure>> {
+        let _unused = model;
+        self.propose(view)
+    }
 }

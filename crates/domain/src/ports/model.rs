@@ -452,6 +452,12 @@ impl ModelOutcome {
 pub trait ModelHandle: Send + Sync {
     /// Makes the call, in as many attempts as the limits allow. Dropping the future leaves its charge to the handle.
     fn call(&self, call: ModelCall) -> BoxFuture<'_, ModelOutcome>;
+
+    /// The most output tokens that one call may ask for; `None` where the run has no such limit. What asks for more is
+    /// not made.
+    fn output_cap(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// One model at one provider. Each attempt is one exchange and is never retried here.

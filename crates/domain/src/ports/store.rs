@@ -3,10 +3,11 @@
 use portcullis_canon::Digest;
 
 use crate::approval::Approval;
+use crate::budget::{Budget, Cap};
 use crate::content::Content;
 use crate::event::{Body, Event};
 use crate::fold::RunState;
-use crate::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use crate::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::ports::BoxFuture;
 use crate::question::{Question, QuestionStatus};
@@ -82,7 +83,8 @@ pub enum Condition {
         /// When it was due; now has to be later.
         due: Timestamp,
     },
-    /// Adds what changes nothing: a late outcome, or the fact that a content was erased.
+    /// Adds what changes no run: a late outcome, the end of an attempt at a call of a model, or the fact that a content
+    /// was erased.
     Late,
 }
 
@@ -178,6 +180,14 @@ pub enum StoreError {
         /// The question about it.
         question: QuestionId,
     },
+    /// A budget has no room for an attempt at a call of a model: what is spent, held and projected is beyond a cap.
+    #[error("a budget has no room left for this call: {}", .cap.as_str())]
+    BudgetSpent {
+        /// The budget.
+        budget: BudgetId,
+        /// What it has no room of.
+        cap: Cap,
+    },
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
@@ -243,6 +253,7 @@ impl StoreError {
             | Self::QuestionState { .. }
             | Self::DigestChanged
             | Self::OutcomeOpen { .. }
+            | Self::BudgetSpent { .. }
             | Self::NotDue => Disposition::Refuse,
             Self::WriterTooOld
             | Self::Damaged { .. }
@@ -384,6 +395,20 @@ pub trait Store: Send + Sync {
         scope: &'a Scope,
         thread: ThreadId,
     ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>>;
+
+    /// A budget.
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>>;
+
+    /// Budgets in which something is held, in the order in which they were opened.
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>>;
 
     /// A content; `None` when it was erased or never stored here.
     fn content<'a>(

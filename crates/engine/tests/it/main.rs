@@ -12,6 +12,7 @@
 
 mod world;
 
+mod account;
 mod admission;
 mod approvals;
 mod cancelled;

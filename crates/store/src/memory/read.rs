@@ -2,9 +2,10 @@
 
 use portcullis_canon::{Digest, Kind};
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, QuestionId, RunId, ThreadId};
 use portcullis_domain::ports::{
     DamagedRow, EventFilter, Notice, OpenOutcome, Page, Rows, StoreError, StoredEvent,
 };
@@ -92,6 +93,22 @@ impl State {
 
     pub(super) fn thread(&self, id: ThreadId) -> Result<Option<Thread>, StoreError> {
         self.row(Thread::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
+    }
+
+    /// A budget of any tenant.
+    pub(super) fn budget(&self, id: BudgetId) -> Result<Option<Budget>, StoreError> {
+        self.row(Budget::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
+    }
+
+    pub(super) fn held_budgets(
+        &self,
+        tenant: &Tenant,
+        page: Page,
+    ) -> Result<Rows<Budget>, StoreError> {
+        check_page(page)?;
+        let mut rows = self.select::<Budget>(&[("tenant", &text(tenant.as_str()))]);
+        rows.retain(|row| cell::<Budget>(row, "holds") != Some(&text("[]")));
+        Ok(page_of(&rows, page))
     }
 
     pub(super) fn question(&self, id: QuestionId) -> Result<Option<Question>, StoreError> {

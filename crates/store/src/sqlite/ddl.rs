@@ -9,9 +9,11 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, sql: UNKNOWN_OUTCOMES, oldest_writer: 2 },
     // A writer of before would leave runs without the name of what they wait for.
     Migration { version: 3, sql: WAITS, oldest_writer: 3 },
+    // A writer of before would call no model, but take a run up without settling what it holds.
+    Migration { version: 4, sql: BUDGETS, oldest_writer: 4 },
 ];
 
-/// The five state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
+/// The state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
 /// rowid: it is the order in which rows were made, and a wide row then lies in one page.
 ///
 /// `journal_seq` is the rowid, since a SQLite file has one journal: the newest events lie at the end of the
@@ -258,6 +260,25 @@ CREATE INDEX questions_ending ON questions (
 ) WHERE closed_at IS NULL;
 ";
 
+/// Few budgets hold something, and recovery looks for them.
+const BUDGETS: &str = "
+CREATE TABLE budgets (
+    id BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    opened_at INTEGER NOT NULL,
+    caps TEXT NOT NULL,
+    spent TEXT NOT NULL,
+    excess TEXT NOT NULL,
+    unpriced INTEGER NOT NULL,
+    holds TEXT NOT NULL,
+    learned TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX budgets_held ON budgets (tenant) WHERE holds <> '[]';
+";
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -277,6 +298,12 @@ mod tests {
         let mut statement = conn.prepare(pragma).unwrap();
         let rows = statement.query_map([], |row| Ok((row.get("name")?, row.get("pk")?))).unwrap();
         rows.collect::<Result<_, _>>().unwrap()
+    }
+
+    fn newest(conn: &Connection) {
+        for migration in MIGRATIONS {
+            conn.execute_batch(migration.sql).unwrap();
+        }
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use portcullis_canon::{Digest, Limits, from_slice};
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{LeaseTerm, OpenOutcome, Reminder, StoreError};
 use portcullis_domain::question::Question;
@@ -79,6 +80,10 @@ pub(super) fn run(conn: &Connection, id: RunId) -> Result<Option<RunState>> {
 }
 
 pub(super) fn thread(conn: &Connection, id: ThreadId) -> Result<Option<Thread>> {
+    by_id(conn, id.as_bytes())
+}
+
+pub(super) fn budget(conn: &Connection, id: BudgetId) -> Result<Option<Budget>> {
     by_id(conn, id.as_bytes())
 }
 

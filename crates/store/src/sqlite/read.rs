@@ -2,6 +2,7 @@
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::MAX_PAYLOAD_BYTES;
 use portcullis_domain::fold::RunState;
@@ -44,10 +45,11 @@ pub(super) const DUE: &str = "FROM questions q WHERE q.closed_at IS NULL \
         OR NOT EXISTS (SELECT 1 FROM reminders m WHERE m.question = q.id AND m.status = q.status)) \
     AND EXISTS (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) \
     ORDER BY CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END";
+const HELD_BUDGETS: &str = "FROM budgets WHERE tenant = ?1 AND holds <> '[]' ORDER BY rowid";
 
 /// Every list, for the test that looks at how SQLite answers it.
 #[cfg(test)]
-pub(super) const LISTS: [&str; 7] = [
+pub(super) const LISTS: [&str; 8] = [
     RUNS,
     RUNS_BY_STATUS,
     STEPS,
@@ -55,6 +57,7 @@ pub(super) const LISTS: [&str; 7] = [
     QUESTIONS_OF_RUN,
     QUESTIONS_BY_STATUS,
     QUESTIONS_OF_RUN_BY_STATUS,
+    HELD_BUDGETS,
 ];
 
 /// A page of a list, and how many rows the list has.
@@ -174,6 +177,14 @@ pub(super) fn due(
         .and_then(|rows| rows.collect::<rusqlite::Result<Vec<_>>>())
         .map_err(|e| refusal(&e))?;
     Ok(rows.iter().map(|cells| read_row(cells)).collect())
+}
+
+pub(super) fn held_budgets(
+    conn: &Connection,
+    tenant: &Tenant,
+    wanted: Page,
+) -> Result<Rows<Budget>> {
+    page(conn, HELD_BUDGETS, &[&tenant.as_str()], wanted)
 }
 
 pub(super) fn approvals(

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     Append, BoxFuture, Committed, DamagedRow, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers,
@@ -296,6 +297,24 @@ impl Store for SqliteStore {
         self.read(scope, move |conn, tenant| {
             Ok(lookup::thread(conn, thread)?.filter(|thread| thread.tenant == *tenant))
         })
+    }
+
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        self.read(scope, move |conn, tenant| {
+            Ok(lookup::budget(conn, budget)?.filter(|budget| budget.tenant == *tenant))
+        })
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::held_budgets(conn, tenant, page))
     }
 
     fn content<'a>(

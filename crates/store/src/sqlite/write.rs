@@ -1,9 +1,10 @@
 //! Writing an admitted append inside the writer's transaction.
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::ports::{
     EventFilter, LeaseTerm, OpenOutcome, Reminder, StoreError, StoredEvent,
 };
@@ -131,6 +132,11 @@ impl Base for Desk<'_> {
         Ok(found)
     }
 
+    fn budget(&mut self, budget: BudgetId) -> Result<Option<Budget>, StoreError> {
+        // Not remembered: a call of a model takes far longer than to read its budgets.
+        lookup::budget(self.conn, budget)
+    }
+
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
         lookup::question(self.conn, question)
     }
@@ -214,6 +220,9 @@ pub(super) fn write(
     }
     if let Some(thread) = &admitted.thread {
         write_row(conn, &thread.row, thread.new, Written::All)?;
+    }
+    for budget in &admitted.budgets {
+        write_row(conn, &budget.row, budget.new, Written::All)?;
     }
     match admitted.term {
         TermChange::Keep => Ok(()),
