@@ -289,7 +289,7 @@ fn a_database_of_the_schema_before_is_upgraded_and_its_open_outcome_still_keeps_
     drop(store);
     let conn = rusqlite::Connection::open(&path).unwrap();
     conn.execute_batch(
-        "DROP INDEX questions_unknown; DELETE FROM migrations WHERE version = 2;
+        "DROP TABLE budgets; DROP INDEX questions_unknown; DELETE FROM migrations WHERE version >= 2;
          UPDATE meta SET value = 1 WHERE name = 'oldest_writer'; PRAGMA user_version = 1;
          PRAGMA wal_checkpoint(TRUNCATE);",
     )
@@ -310,5 +310,33 @@ fn a_database_of_the_schema_before_is_upgraded_and_its_open_outcome_still_keeps_
     fold::check(&store);
     let conn = rusqlite::Connection::open(&path).unwrap();
     let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, portcullis_store::sqlite::MIGRATIONS.last().unwrap().version);
+}
+
+/// A file as the schema before the third left it: without budgets. A model can be called once it is upgraded.
+#[test]
+fn a_database_without_budgets_is_upgraded_and_holds() {
+    let backend = fresh();
+    let path = backend.path();
+    let store = open_at(&path, Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    run.step_opened();
+    block_on(store.append(&scope(), run.driver(Durability::Synced))).unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "DROP TABLE budgets; DELETE FROM migrations WHERE version >= 3;
+         UPDATE meta SET value = 2 WHERE name = 'oldest_writer'; PRAGMA user_version = 2;
+         PRAGMA wal_checkpoint(TRUNCATE);",
+    )
+    .unwrap();
+    drop(conn);
+
+    let store = open_at(&path, Vec::new()).unwrap();
+    run.holds(portcullis_testkit::scenario::amounts(10), true);
+    block_on(store.append(&scope(), run.live())).unwrap();
+    let budget = block_on(store.budget(&scope(), run.own_budget())).unwrap().unwrap();
+    assert_eq!(budget.held().tokens(), 10);
+    fold::check(&store);
 }
