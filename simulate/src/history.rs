@@ -85,6 +85,8 @@ fn draw_limits(draw: &mut Draw) -> Limits {
         max_elapsed_ms: draw.chance(150).then_some(120_000),
         question_ttl_ms: draw.chance(400).then(|| draw.between(4_000, 40_000)),
         grant_ttl_ms: draw.chance(400).then(|| draw.between(2_000, 20_000)),
+        // No agent of a history has a model.
+        ..Limits::default()
     }
 }
 

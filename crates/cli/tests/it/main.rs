@@ -24,6 +24,7 @@ mod launching;
 mod recheck;
 mod scene;
 mod setup;
+mod spend;
 mod stopped;
 mod verify;
 mod view;

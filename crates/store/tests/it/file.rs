@@ -309,3 +309,31 @@ fn reads_and_writes_go_on_beside_each_other() {
     });
     fold::check(&store);
 }
+
+/// A file as the schema before the fourth left it: without budgets. A model can be called once it is upgraded.
+#[test]
+fn a_database_without_budgets_is_upgraded_and_holds() {
+    let backend = fresh();
+    let path = backend.path();
+    let store = open_at(&path, Vec::new()).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    run.step_opened();
+    block_on(store.append(&scope(), run.driver(Durability::Synced))).unwrap();
+    drop(store);
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "DROP TABLE budgets; DELETE FROM migrations WHERE version >= 4;
+         UPDATE meta SET value = 3 WHERE name = 'oldest_writer'; PRAGMA user_version = 3;
+         PRAGMA wal_checkpoint(TRUNCATE);",
+    )
+    .unwrap();
+    drop(conn);
+
+    let store = open_at(&path, Vec::new()).unwrap();
+    run.holds(portcullis_testkit::scenario::amounts(10), true);
+    block_on(store.append(&scope(), run.live())).unwrap();
+    let budget = block_on(store.budget(&scope(), run.own_budget())).unwrap().unwrap();
+    assert_eq!(budget.held().tokens(), 10);
+    fold::check(&store);
+}
