@@ -13,6 +13,7 @@ use portcullis_domain::permit::{self, Intent};
 use portcullis_domain::ports::{
     Append, Condition, Durability, NewEvent, Page, Place, StoreError, ToolFailure, ToolOutput,
 };
+use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::{Step, StepStatus};
@@ -193,6 +194,11 @@ impl Core {
         let mut events = self.judged(judgement)?;
         if let Some(question) = grant {
             events.push(self.event(Some(step), Body::ApprovalUsed(ApprovalUsed { question })));
+            // Its time may have passed since it was checked: what was read in between took some.
+            let now = self.parts.clock.now();
+            if self.state.question.as_ref().is_some_and(|question| question.is_over(now)) {
+                return Err(StoreError::QuestionState { status: QuestionStatus::Expired }.into());
+            }
         }
         let started = StepStarted {
             call: judgement.body.admitted.call,

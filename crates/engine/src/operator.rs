@@ -15,6 +15,7 @@ use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::OnRejection;
 
 use crate::account;
@@ -95,6 +96,8 @@ async fn try_answer(
 ) -> Result<Answered, GateError> {
     let state = parts.store.run(scope, answer.run).await?.ok_or(StoreError::NotFound("run"))?;
     let question = open_question(&state, answer)?.clone();
+    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    // One time for all: what is in time when it is checked is recorded at that time.
     let now = parts.clock.now();
     if question.is_over(now) {
         sweep::expire(parts, scope, answer.run, &question).await?;
@@ -114,9 +117,9 @@ async fn try_answer(
     if state.approvals.iter().any(again) {
         return Err(GateError::Approval(ApprovalFault::People));
     }
-    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    let person = &reviewer.person;
     let composed =
-        compose_answer(parts, scope, &state, &question, answer, &reviewer.person, &salt).await?;
+        compose_answer(parts, scope, &state, &question, answer, (person, now), &salt).await?;
     let append = Append {
         condition: Condition::Operator {
             run: answer.run,
@@ -163,10 +166,9 @@ async fn compose_answer(
     state: &RunState,
     question: &Question,
     answer: &SignedAnswer,
-    person: &str,
+    (person, now): (&str, Timestamp),
     salt: &[u8],
 ) -> Result<Composed, GateError> {
-    let now = parts.clock.now();
     let on_run =
         |body| NewEvent { stream: state.run.id.into(), step: Some(question.step), at: now, body };
     let answered = QuestionAnswered {
@@ -250,7 +252,7 @@ async fn step_end(
     state: &RunState,
     question: &Question,
     outcome: &Outcome,
-    now: portcullis_domain::time::Timestamp,
+    now: Timestamp,
     parts: &Parts,
     scope: &Scope,
 ) -> Result<Vec<NewEvent>, GateError> {
