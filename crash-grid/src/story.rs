@@ -136,14 +136,9 @@ pub(crate) const STORIES: &[Story] = &[
     },
     Story {
         name: "models",
-        way: Way::Driver,
         script: &[Line::Call("write"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "host",
