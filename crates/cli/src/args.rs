@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Make the folders, a key and a configuration file
     Init(commands::init::Args),
     /// Start a run
-    Run(commands::run::Args),
+    Run(Box<commands::run::Args>),
     /// Go on with a run
     Resume(commands::resume::Args),
     /// List runs

@@ -281,7 +281,7 @@ impl From<GateError> for Failure {
             GateError::Content(_) => Self::new(Code::Damaged, sentence),
             GateError::NoCapacity => Self::new(Code::NoCapacity, sentence),
             GateError::Uncovered => Self::new(Code::Store, sentence),
-            GateError::Unpriced(_) | GateError::TooDeep => Self::new(Code::Usage, sentence),
+            GateError::Unpriced(_) | GateError::TooDeep => Self::usage(sentence),
             GateError::Misuse(_) | GateError::Executor | GateError::Bug(_) => {
                 Self::new(Code::Bug, sentence)
             }

@@ -97,7 +97,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
     match command {
         Command::Demo(args) => commands::demo::run(args, globals).await,
         Command::Init(args) => commands::init::run(args, globals).await,
-        Command::Run(args) => commands::run::run(args, globals).await,
+        Command::Run(args) => commands::run::run(*args, globals).await,
         Command::Resume(args) => commands::resume::run(args, globals).await,
         Command::Runs(args) => commands::runs::run(args, globals).await,
         Command::Show(args) => commands::show::run(args, globals).await,

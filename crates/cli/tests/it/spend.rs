@@ -103,8 +103,10 @@ fn what_models_cost_is_shown_by_run_and_by_day() {
     assert_eq!(text_at(&json, "/by_run/0/name"), run);
     assert_eq!(text_at(&json, "/by_model/0/name"), "fake:small");
     assert_eq!(text_at(&json, "/outcomes/0/outcome"), "answered");
-    let owner = text_at(&scene.run(&["show", &run, "--json"]).json(0), "/run/owner").to_owned();
-    let day = scene.run(&["spend", "--owner", &owner, "--json"]).json(0);
+    let shown = scene.run(&["show", &run, "--json"]).json(0);
+    let owner = text_at(&shown, "/run/owner").to_owned();
+    let date = &text_at(&shown, "/run/created_at")[..10];
+    let day = scene.run(&["spend", "--owner", &owner, "--day", date, "--json"]).json(0);
     assert_eq!(day.pointer("/spent/calls").and_then(Value::as_u64), Some(2));
     let long_ago = scene.run(&["spend", "--owner", &owner, "--day", "2001-01-01"]).out(0);
     assert!(long_ago.contains("no model was called"), "{long_ago}");
@@ -118,5 +120,5 @@ fn limits_on_models_are_limits_of_the_run() {
     let events = home.run(&["events", &home.only_run(), "--json"]).exits(0);
     let created = events.out.lines().find(|line| line.contains("run.created")).unwrap();
     assert!(created.contains(r#""max_model_calls":7"#), "{created}");
-    home.scripted(script, &["--max-total-tokens", "0"]).refuses(2, "E9010", &["max_total_tokens"]);
+    home.scripted(script, &["--max-total-tokens", "0"]).refuses(2, "E9002", &["max_total_tokens"]);
 }
