@@ -123,6 +123,10 @@ pub(super) struct RawLimits {
     max_elapsed_ms: Given,
     question_ttl_ms: Given,
     grant_ttl_ms: Given,
+    max_model_calls: Given,
+    max_output_tokens_per_call: Given,
+    max_total_tokens: Given,
+    max_estimated_cost_micros: Given,
 }
 
 impl RawLimits {
@@ -140,6 +144,7 @@ impl RawLimits {
         let off = |key, given: &Given, usual: Option<u64>| {
             Number::time(key).read(given).map(|said| said.or(usual))
         };
+        let bound = |key, unit, given: &Given| Number::count(key, unit).read(given);
         Ok(Limits {
             max_steps: or(Number::count("max_steps", "steps"), &self.max_steps, usual.max_steps)?,
             max_consecutive_failures: or(
@@ -157,6 +162,18 @@ impl RawLimits {
             max_elapsed_ms: off("max_elapsed_ms", &self.max_elapsed_ms, usual.max_elapsed_ms)?,
             question_ttl_ms: off("question_ttl_ms", &self.question_ttl_ms, usual.question_ttl_ms)?,
             grant_ttl_ms: off("grant_ttl_ms", &self.grant_ttl_ms, usual.grant_ttl_ms)?,
+            max_model_calls: bound("max_model_calls", "calls", &self.max_model_calls)?,
+            max_output_tokens_per_call: bound(
+                "max_output_tokens_per_call",
+                "tokens",
+                &self.max_output_tokens_per_call,
+            )?,
+            max_total_tokens: bound("max_total_tokens", "tokens", &self.max_total_tokens)?,
+            max_estimated_cost_micros: bound(
+                "max_estimated_cost_micros",
+                "millionths of the currency",
+                &self.max_estimated_cost_micros,
+            )?,
         })
     }
 }

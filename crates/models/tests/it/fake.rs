@@ -70,8 +70,8 @@ fn read_request(stream: &mut TcpStream) -> Received {
 }
 
 pub(crate) fn header(head: &str, name: &str) -> Option<String> {
-    let lines = head.lines().filter_map(|line| line.split_once(": "));
-    let found = lines.filter(|(key, _)| key.eq_ignore_ascii_case(name)).next_back();
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    let found = lines.rfind(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.to_owned())
 }
 
