@@ -22,8 +22,23 @@ struct Rule {
 }
 
 /// Packages that no part of the product may reach: one TLS library (rustls with ring), one SQLite (ours).
-const NEVER_ANYWHERE: &[&str] =
-    &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "sqlite3-sys", "sqlx"];
+const NEVER_ANYWHERE: &[&str] = &[
+    "openssl",
+    "openssl-sys",
+    "native-tls",
+    "aws-lc-rs",
+    "aws-lc-sys",
+    "sqlite3-sys",
+    "sqlx",
+    "ureq",
+    "curl",
+];
+
+/// What only one package may name in its manifest: whoever wants the network asks that one.
+const BEHIND: &[(&str, &[&str])] = &[(
+    "portcullis-egress",
+    &["reqwest", "hyper", "hyper-util", "hyper-rustls", "rustls", "tokio-rustls"],
+)];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -278,6 +293,13 @@ fn judge(package: &str, tree: &[Line], ours: &BTreeSet<&str>) -> Vec<String> {
         if *depth == 1 && ours.contains(name) && !rule.may_use.contains(&name) {
             broken.insert(format!("{package} uses {name}, which is no arrow of the design"));
         }
+        let owner = BEHIND.iter().find(|(_, behind)| behind.contains(&name));
+        if let Some((owner, _)) = owner
+            && *depth == 1
+            && *owner != package
+        {
+            broken.insert(format!("{package} uses {name}, which is behind {owner}"));
+        }
         if rule.never.contains(&name) || NEVER_ANYWHERE.contains(&name) {
             broken.insert(format!("{package} reaches {name}, which it must never"));
         }
@@ -337,6 +359,21 @@ mod tests {
                 "portcullis-engine reaches rusqlite, which it must never",
             ]
         );
+    }
+
+    #[test]
+    fn only_the_one_client_names_an_http_library() {
+        let text = "0portcullis-tools v0.1.0\n1portcullis-egress v0.1.0\n2reqwest v0.13.5\n";
+        assert_eq!(check_tree("portcullis-tools", text), Vec::<String>::new());
+        assert_eq!(
+            check_tree("portcullis-egress", "0portcullis-egress v0.1.0\n1reqwest v0.13.5\n"),
+            Vec::<String>::new()
+        );
+        let broken = check_tree("portcullis-tools", "0portcullis-tools v0.1.0\n1reqwest v0.13.5\n");
+        assert_eq!(broken, ["portcullis-tools uses reqwest, which is behind portcullis-egress"]);
+        let broken =
+            check_tree("portcullis-engine", "0portcullis-engine v0.1.0\n1x v1\n2reqwest v0.13.5\n");
+        assert_eq!(broken, ["portcullis-engine reaches reqwest, which it must never"]);
     }
 
     #[test]

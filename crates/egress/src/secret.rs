@@ -56,7 +56,8 @@ pub enum SecretFault {
 /// assert!(secret.matches(&secret));
 /// ```
 ///
-/// The HTTP library copies what it sends into buffers of its own, and those are not wiped.
+/// The HTTP library copies what it sends into buffers of its own, as the parser of a token's file does with what it
+/// reads, and those are not wiped.
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {

@@ -94,7 +94,7 @@ mod tests {
         let access = Some((secret("access-token"), ends));
         let tokens = Tokens { access, refresh: secret("refresh-token") };
         assert!(tokens.write(&path).is_ok());
-        let again = Tokens::read(&path).ok().expect("read");
+        let Ok(again) = Tokens::read(&path) else { panic!("what was written is read") };
         let (access, until) = again.access.expect("a token");
         assert!(access.matches(&secret("access-token")) && until == ends);
         assert!(again.refresh.matches(&secret("refresh-token")));
