@@ -300,12 +300,6 @@ mod tests {
         rows.collect::<Result<_, _>>().unwrap()
     }
 
-    fn newest(conn: &Connection) {
-        for migration in MIGRATIONS {
-            conn.execute_batch(migration.sql).unwrap();
-        }
-    }
-
     #[test]
     fn state_tables_have_the_columns_of_their_structs() {
         let conn = Connection::open_in_memory().unwrap();
