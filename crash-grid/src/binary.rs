@@ -23,15 +23,6 @@ use home::Home;
 use points::{Outcome, Point, chosen, rehearse, try_point};
 use report::Report;
 
-/// What tests of the judge need.
-#[cfg(test)]
-pub(crate) mod tests {
-    pub(crate) use super::home::Home;
-    pub(crate) use super::operator::{Account, act};
-    pub(crate) use super::points::faults;
-    pub(crate) use super::story::{STORIES, Story, Verb};
-}
-
 /// How many homes are worked in at once.
 const WORKERS: usize = 2;
 
@@ -80,4 +71,13 @@ fn try_all(command: &Path, killer: &Killer, points: &[Point]) -> Vec<Outcome> {
         }
     });
     outcomes.into_inner().unwrap().into_iter().map(Option::unwrap).collect()
+}
+
+/// What tests of the judge need.
+#[cfg(test)]
+pub(crate) mod tests {
+    pub(crate) use super::home::Home;
+    pub(crate) use super::operator::{Account, act};
+    pub(crate) use super::points::faults;
+    pub(crate) use super::story::{STORIES, Story, Verb};
 }

@@ -120,7 +120,6 @@ impl Killer {
     }
 
     /// Whether the machine lets it trace a program at all.
-    #[expect(clippy::disallowed_methods, reason = "a test starts a program")]
     fn traces(&self) -> bool {
         let folder = self.folder.path();
         let mut tried = self.command(&folder.join("tried"), folder, None);

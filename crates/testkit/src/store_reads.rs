@@ -6,7 +6,7 @@
 ///
 /// ```
 /// use portcullis_domain::ports::{BoxFuture, Store, StoreError};
-/// # use portcullis_domain::ports::{Append, Committed};
+/// # use portcullis_domain::ports::{Append, Committed, Reminder};
 /// # use portcullis_domain::{id::*, lease::Epoch, scope::Scope, time::Timestamp};
 /// # use portcullis_canon::Digest;
 ///
@@ -33,6 +33,9 @@
 /// #   }
 /// #   fn renew<'a>(&'a self, _: &'a Scope, _: RunId, _: Epoch, _: Timestamp, _: Timestamp)
 /// #       -> BoxFuture<'a, Result<(), StoreError>> {
+/// #       Box::pin(async { Err(StoreError::Closed) })
+/// #   }
+/// #   fn remind<'a>(&'a self, _: &'a Scope, _: Reminder) -> BoxFuture<'a, Result<(), StoreError>> {
 /// #       Box::pin(async { Err(StoreError::Closed) })
 /// #   }
 /// #   fn erase<'a>(&'a self, _: &'a Scope, _: Digest, _: &'a str, _: Timestamp)
