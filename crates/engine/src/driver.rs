@@ -17,6 +17,7 @@ use portcullis_domain::run::EndReason;
 use crate::account::{Account, Engaged};
 use crate::admit::Echo;
 use crate::core::{Batch, Core, Progress};
+use crate::effect::Leaves;
 use crate::error::GateError;
 use crate::held::{HeldRun, release};
 
@@ -167,7 +168,7 @@ async fn propose(
         Some(bound) => agent.propose_with(view, bound),
         None => agent.propose(view),
     };
-    let cut = pin!(core.cut(Duration::MAX));
+    let cut = pin!(core.cut(Duration::MAX, Leaves::WhenLost));
     let proposed = match select(proposal, select(stopped, cut)).await {
         Either::Left((proposed, _)) => proposed,
         Either::Right((Either::Left(_), _)) => return Ok(Asked::Stopped),

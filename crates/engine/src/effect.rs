@@ -52,6 +52,16 @@ pub(crate) enum Cut {
     Deserted,
 }
 
+/// When something is not waited for any more, before its time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// Once the run has ended. What a call does after its lease was lost is waited for, since this process alone can
+    /// record it as late.
+    WhenEnded,
+    /// Also once the lease is lost.
+    WhenLost,
+}
+
 type Answer = Result<Result<ToolOutput, ToolFailure>, Panic>;
 
 /// A tool panicked; the payload is not looked at.
@@ -86,17 +96,20 @@ impl Core {
         };
         match place {
             Some(place) => match begin_at(place, call) {
-                Ok(mut running) => match select(&mut running.0, pin!(self.cut(deadline))).await {
-                    Either::Left((Ok(answer), _)) => performed(answer),
-                    Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
-                    Either::Right((cut, _)) => left(cut, running),
-                },
+                Ok(mut running) => {
+                    match select(&mut running.0, pin!(self.cut(deadline, Leaves::WhenEnded))).await
+                    {
+                        Either::Left((Ok(answer), _)) => performed(answer),
+                        Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
+                        Either::Right((cut, _)) => left(cut, running),
+                    }
+                }
                 Err(_) => Performed::NotBegun(NotBegun::NoPlace),
             },
             // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
             None => {
                 let _open = self.hold.open_call(self.parts.clock.monotonic(), deadline);
-                match select(Box::pin(call), pin!(self.cut(deadline))).await {
+                match select(Box::pin(call), pin!(self.cut(deadline, Leaves::WhenEnded))).await {
                     Either::Left((answer, _)) => performed(answer),
                     Either::Right((cut, call)) => left(cut, go_on(self.parts.spawn.as_ref(), call)),
                 }
@@ -104,25 +117,31 @@ impl Core {
         }
     }
 
-    /// Waits until so much time has passed, or until the run has ended or is another's: as soon as this process hears
-    /// of it, and where another one recorded it, at the next look.
-    pub(crate) async fn cut(&self, patience: Duration) -> Cut {
+    /// Waits until so much time has passed, or until there is no more reason to: as soon as this process hears of it, and
+    /// where another one recorded it, at the next look.
+    pub(crate) async fn cut(&self, patience: Duration, leaves: Leaves) -> Cut {
         let clock = self.parts.clock.as_ref();
         let begun = clock.monotonic();
         let left = || {
             let passed = Duration::from_micros(clock.monotonic().micros_since(begun));
             patience.saturating_sub(passed)
         };
+        let mut over = false;
         loop {
-            let over = pin!(self.hold.over());
-            if let Either::Left(_) = select(over, clock.sleep(left().min(LOOK))).await {
+            let look = clock.sleep(left().min(LOOK));
+            if over {
+                look.await;
+            } else {
+                over = matches!(select(pin!(self.hold.over()), look).await, Either::Left(_));
+            }
+            if over && leaves == Leaves::WhenLost {
                 return Cut::Deserted;
             }
             let rest = left();
             if rest.is_zero() {
                 return Cut::Overdue;
             }
-            match select(pin!(self.is_deserted()), clock.sleep(rest)).await {
+            match select(pin!(self.is_deserted(leaves)), clock.sleep(rest)).await {
                 Either::Left((true, _)) => return Cut::Deserted,
                 Either::Left((false, _)) => {}
                 Either::Right(_) => return Cut::Overdue,
@@ -130,11 +149,14 @@ impl Core {
         }
     }
 
-    /// Whether the record says that the run has ended, or that somebody else holds it. What cannot be read says nothing.
-    async fn is_deserted(&self) -> bool {
-        match self.parts.store.run(&self.scope, self.run_id()).await {
-            Ok(Some(state)) => state.run.epoch != self.epoch || state.run.holder.is_none(),
-            Ok(None) | Err(_) => false,
+    /// Whether the record gives a reason to wait no more. What cannot be read says nothing.
+    async fn is_deserted(&self, leaves: Leaves) -> bool {
+        match (self.parts.store.run(&self.scope, self.run_id()).await, leaves) {
+            (Ok(Some(state)), Leaves::WhenEnded) => state.run.status.is_terminal(),
+            (Ok(Some(state)), Leaves::WhenLost) => {
+                state.run.epoch != self.epoch || state.run.holder.is_none()
+            }
+            (Ok(None) | Err(_), _) => false,
         }
     }
 }

@@ -28,7 +28,7 @@ use portcullis_domain::verdict::Verdict;
 
 use crate::admit::{Call, Invalid, admit_probe, admit_recorded, card};
 use crate::core::{Batch, Core, Ending, Progress, RunEnd, kept, moved};
-use crate::effect::{Cut, Performed};
+use crate::effect::{Cut, Leaves, Performed};
 use crate::error::GateError;
 use crate::execute::{Concluded, MAX_TRIES};
 use crate::parts::{Reconcile, Reconciled};
@@ -436,7 +436,7 @@ impl Core {
         let _open = self.hold.open_call(self.parts.clock.monotonic(), patience);
         // Also one that panics before it has a future.
         let asked = AssertUnwindSafe(async { hook.reconcile(&unknown.card).await }).catch_unwind();
-        match select(Box::pin(asked), pin!(self.cut(patience))).await {
+        match select(Box::pin(asked), pin!(self.cut(patience, Leaves::WhenLost))).await {
             Either::Left((Ok(found), _)) => Some(found),
             Either::Left((Err(_), _)) | Either::Right((Cut::Overdue, _)) => {
                 Some(Reconciled::Unknown)

@@ -467,8 +467,9 @@ impl Spawn for Refusing {
         if self.refuses.load(Ordering::SeqCst) {
             return Err(SpawnError::Closed);
         }
+        let begun = self.spawn.spawn(task);
         self.started.fetch_add(1, Ordering::SeqCst);
-        self.spawn.spawn(task)
+        begun
     }
 
     fn place(&self) -> Result<Box<dyn Place>, SpawnError> {
@@ -492,8 +493,8 @@ fn a_place_that_cannot_be_opened_takes_nobody_elses_turn_away() {
     assert_eq!(runner.load(), Load { driven: 0, in_line: 0 });
     spawn.refuses.store(false, Ordering::SeqCst);
     let first = block_on(runner.submit(scene.task("ann"))).unwrap();
-    // The place, the heartbeat, what lets the held run go, and the driver.
-    while spawn.started.load(Ordering::SeqCst) < 4 {
+    // The place, the run's beginning, the heartbeat, what lets the held run go, and the driver.
+    while spawn.started.load(Ordering::SeqCst) < 5 {
         std::thread::yield_now();
     }
     // A second place cannot be opened: the first serves them all.
