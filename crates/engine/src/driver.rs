@@ -17,7 +17,6 @@ use portcullis_domain::run::EndReason;
 use crate::account::{Account, Engaged};
 use crate::admit::Echo;
 use crate::core::{Batch, Core, Progress};
-use crate::effect::Leaves;
 use crate::error::GateError;
 use crate::held::{HeldRun, release};
 
@@ -135,7 +134,7 @@ async fn turns(
                     Asked::Answered(Ok(raw)) => core.propose(raw, Echo::Required(request)).await?,
                     Asked::Answered(Err(failure)) => core.agent_failed(failure).await?,
                     Asked::Stopped => return Ok(Driven::Stopped),
-                    Asked::Deserted => core.deserted().await?,
+                    Asked::Ended => core.ended_meanwhile().await?,
                 }
             }
         };
@@ -148,11 +147,11 @@ enum Asked {
     Answered(Result<Vec<u8>, AgentFailure>),
     /// The driver is told to stop.
     Stopped,
-    /// The run has ended, or is another's.
-    Deserted,
+    /// The run has ended.
+    Ended,
 }
 
-/// Asks the agent, for as long as the run is this driver's. A limit that was met ends the run, whatever the agent made of it.
+/// Asks the agent, until the run has ended. A limit that was met ends the run, whatever the agent made of it.
 async fn propose(
     core: &Core,
     agent: &mut dyn Agent,
@@ -168,11 +167,11 @@ async fn propose(
         Some(bound) => agent.propose_with(view, bound),
         None => agent.propose(view),
     };
-    let cut = pin!(core.cut(Duration::MAX, Leaves::WhenLost));
+    let cut = pin!(core.cut(Duration::MAX));
     let proposed = match select(proposal, select(stopped, cut)).await {
         Either::Left((proposed, _)) => proposed,
         Either::Right((Either::Left(_), _)) => return Ok(Asked::Stopped),
-        Either::Right((Either::Right(_), _)) => return Ok(Asked::Deserted),
+        Either::Right((Either::Right(_), _)) => return Ok(Asked::Ended),
     };
     let limit = account
         .and_then(Account::stopped)

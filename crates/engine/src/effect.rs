@@ -16,8 +16,8 @@ use portcullis_domain::ports::{Place, Spawn, SpawnError, ToolFailure, ToolOutput
 
 use crate::core::Core;
 
-/// How often it is looked whether a run that waits for something is still this driver's. A store that other processes
-/// write to tells of nothing.
+/// How often it is looked whether a run that waits for something has ended. A store that other processes write to tells of
+/// nothing.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How a call ended, or that it has not.
@@ -28,8 +28,8 @@ pub(crate) enum Performed {
     Panicked,
     /// The deadline passed. The answer may still come.
     Overdue(Running),
-    /// The run has ended, or is another's by now. The answer may still come.
-    Deserted(Running),
+    /// The run has ended. The answer may still come.
+    Ended(Running),
     /// The call was never begun.
     NotBegun(NotBegun),
 }
@@ -48,18 +48,8 @@ pub(crate) enum NotBegun {
 pub(crate) enum Cut {
     /// Its time is over.
     Overdue,
-    /// The run has ended, or is another's by now.
-    Deserted,
-}
-
-/// When something is not waited for any more, before its time is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// Once the run has ended. What a call does after its lease was lost is waited for, since this process alone can
-    /// record it as late.
-    WhenEnded,
-    /// Also once the lease is lost.
-    WhenLost,
+    /// The run has ended.
+    Ended,
 }
 
 type Answer = Result<Result<ToolOutput, ToolFailure>, Panic>;
@@ -78,8 +68,8 @@ impl Running {
 }
 
 impl Core {
-    /// Performs the call, and waits for its answer, for its deadline, or until the run is not this driver's any more. A
-    /// lease that may end before the call does begins nothing.
+    /// Performs the call, and waits for its answer, for its deadline, or until the run has ended. A lease that may end
+    /// before the call does begins nothing.
     pub(crate) async fn perform(
         &self,
         source: Arc<dyn ToolSource>,
@@ -96,20 +86,17 @@ impl Core {
         };
         match place {
             Some(place) => match begin_at(place, call) {
-                Ok(mut running) => {
-                    match select(&mut running.0, pin!(self.cut(deadline, Leaves::WhenEnded))).await
-                    {
-                        Either::Left((Ok(answer), _)) => performed(answer),
-                        Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
-                        Either::Right((cut, _)) => left(cut, running),
-                    }
-                }
+                Ok(mut running) => match select(&mut running.0, pin!(self.cut(deadline))).await {
+                    Either::Left((Ok(answer), _)) => performed(answer),
+                    Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
+                    Either::Right((cut, _)) => left(cut, running),
+                },
                 Err(_) => Performed::NotBegun(NotBegun::NoPlace),
             },
             // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
             None => {
                 let _open = self.hold.open_call(self.parts.clock.monotonic(), deadline);
-                match select(Box::pin(call), pin!(self.cut(deadline, Leaves::WhenEnded))).await {
+                match select(Box::pin(call), pin!(self.cut(deadline))).await {
                     Either::Left((answer, _)) => performed(answer),
                     Either::Right((cut, call)) => left(cut, go_on(self.parts.spawn.as_ref(), call)),
                 }
@@ -117,46 +104,37 @@ impl Core {
         }
     }
 
-    /// Waits until so much time has passed, or until there is no more reason to: as soon as this process hears of it, and
-    /// where another one recorded it, at the next look.
-    pub(crate) async fn cut(&self, patience: Duration, leaves: Leaves) -> Cut {
+    /// Waits until so much time has passed, or until the run has ended: as soon as this process hears of it, and where
+    /// another one recorded it, at the next look.
+    pub(crate) async fn cut(&self, patience: Duration) -> Cut {
         let clock = self.parts.clock.as_ref();
         let begun = clock.monotonic();
         let left = || {
             let passed = Duration::from_micros(clock.monotonic().micros_since(begun));
             patience.saturating_sub(passed)
         };
-        let mut over = false;
         loop {
-            let look = clock.sleep(left().min(LOOK));
-            if over {
-                look.await;
-            } else {
-                over = matches!(select(pin!(self.hold.over()), look).await, Either::Left(_));
-            }
-            if over && leaves == Leaves::WhenLost {
-                return Cut::Deserted;
+            let ended = pin!(self.hold.ended());
+            if let Either::Left(_) = select(ended, clock.sleep(left().min(LOOK))).await {
+                return Cut::Ended;
             }
             let rest = left();
             if rest.is_zero() {
                 return Cut::Overdue;
             }
-            match select(pin!(self.is_deserted(leaves)), clock.sleep(rest)).await {
-                Either::Left((true, _)) => return Cut::Deserted,
+            match select(pin!(self.has_ended()), clock.sleep(rest)).await {
+                Either::Left((true, _)) => return Cut::Ended,
                 Either::Left((false, _)) => {}
                 Either::Right(_) => return Cut::Overdue,
             }
         }
     }
 
-    /// Whether the record gives a reason to wait no more. What cannot be read says nothing.
-    async fn is_deserted(&self, leaves: Leaves) -> bool {
-        match (self.parts.store.run(&self.scope, self.run_id()).await, leaves) {
-            (Ok(Some(state)), Leaves::WhenEnded) => state.run.status.is_terminal(),
-            (Ok(Some(state)), Leaves::WhenLost) => {
-                state.run.epoch != self.epoch || state.run.holder.is_none()
-            }
-            (Ok(None) | Err(_), _) => false,
+    /// Whether the record says that the run has ended. What cannot be read says nothing.
+    async fn has_ended(&self) -> bool {
+        match self.parts.store.run(&self.scope, self.run_id()).await {
+            Ok(Some(state)) => state.run.status.is_terminal(),
+            Ok(None) | Err(_) => false,
         }
     }
 }
@@ -164,7 +142,7 @@ impl Core {
 const fn left(cut: Cut, running: Running) -> Performed {
     match cut {
         Cut::Overdue => Performed::Overdue(running),
-        Cut::Deserted => Performed::Deserted(running),
+        Cut::Ended => Performed::Ended(running),
     }
 }
 

@@ -55,7 +55,7 @@ fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Fail
         Performed::Answered(_)
         | Performed::Panicked
         | Performed::Overdue(_)
-        | Performed::Deserted(_) => return None,
+        | Performed::Ended(_) => return None,
     };
     let detail = format!(
         "made again with its key, the call did nothing ({why}); what it did before is not known"
@@ -71,7 +71,7 @@ impl Core {
         }
         let grant = self.ready()?.grant;
         if self.lease_lost() {
-            return self.deserted().await;
+            return self.ended_meanwhile().await;
         }
         if let Some(ended) = self.expire_grant(grant).await? {
             return Ok(ended);
@@ -99,7 +99,7 @@ impl Core {
                         return Ok(progress);
                     }
                 }
-                GateError::Store(StoreError::LeaseLost) => return self.deserted().await,
+                GateError::Store(StoreError::LeaseLost) => return self.ended_meanwhile().await,
                 GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
                     return self.refuse_open(question).await;
                 }
@@ -339,9 +339,9 @@ impl Core {
                 (self.failed_ending(spec, failure), None, Some(cause))
             }
             Performed::NotBegun(why) => (Some(Ending::observed(self.not_begun(why))), None, None),
-            Performed::Deserted(running) => {
+            Performed::Ended(running) => {
                 late::watch(self, step, running, spec.clone());
-                return self.deserted().await.map(Concluded::Done);
+                return self.ended_meanwhile().await.map(Concluded::Done);
             }
             Performed::Panicked => {
                 let message = "the tool panicked";
@@ -377,11 +377,11 @@ impl Core {
         }
     }
 
-    /// How the run ended that is not waited for here any more.
+    /// How the run ended meanwhile.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`] when it has not ended.
-    pub(crate) async fn deserted(&mut self) -> Result<Progress, GateError> {
+    pub(crate) async fn ended_meanwhile(&mut self) -> Result<Progress, GateError> {
         self.reload().await?;
         self.ended().ok_or_else(|| StoreError::LeaseLost.into())
     }

@@ -32,8 +32,10 @@ pub(crate) struct Hold {
 struct Term {
     until: Timestamp,
     renewal: Renewal,
-    /// The lease is not prolonged any more, or the run has ended.
+    /// The lease is not prolonged any more.
     over: bool,
+    /// The run has ended.
+    ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Hold {
     /// A lease that was taken until then.
     pub(crate) fn until(until: Timestamp) -> Self {
         Self {
-            term: Mutex::new(Term { until, renewal: Renewal::Works, over: false }),
+            term: Mutex::new(Term { until, renewal: Renewal::Works, over: false, ended: false }),
             waiting: Mutex::default(),
             call_until: AtomicU64::new(0),
         }
@@ -124,9 +126,10 @@ impl Hold {
         self.wait(|term| term.over || term.renewal != Renewal::Pending).await;
     }
 
-    /// Waits until the lease is not prolonged any more, or somebody says that the run has ended.
-    pub(crate) async fn over(&self) {
-        self.wait(|term| term.over).await;
+    /// Waits until somebody says that the run has ended. A lease that was lost says less: what is under way goes on, and
+    /// its outcome is late.
+    pub(crate) async fn ended(&self) {
+        self.wait(|term| term.ended).await;
     }
 
     async fn wait(&self, done: impl Fn(&Term) -> bool) {
@@ -163,9 +166,13 @@ impl Hold {
         self.change(|term| term.renewal = Renewal::Failing);
     }
 
-    /// The lease is over: what the run's own task waits for is not waited for any more.
-    pub(crate) fn lose(&self) {
+    fn lose(&self) {
         self.change(|term| term.over = true);
+    }
+
+    /// The run has ended, and its lease with it: what its own task waits for is not waited for any more.
+    pub(crate) fn end(&self) {
+        self.change(|term| (term.over, term.ended) = (true, true));
     }
 
     /// Whether the open call is past its deadline by more than `margin`: its poll does not return.
@@ -279,5 +286,33 @@ mod tests {
         check(&hold, 31, 0, Cover::Holds);
         hold.lose();
         check(&hold, 31, 0, Cover::Over);
+    }
+
+    #[test]
+    fn each_task_that_waits_is_woken() {
+        use std::sync::atomic::AtomicBool;
+        use std::task::{Context, Wake};
+
+        #[derive(Default)]
+        struct Woken(AtomicBool);
+
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+
+        let hold = Hold::until(at(20));
+        hold.renewing();
+        // The driver in its task, and an attempt at a model in its own.
+        let (driver, attempt) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        let (mut ended, mut answered) = (pin!(hold.ended()), pin!(hold.answered()));
+        let wakers = (Waker::from(Arc::clone(&driver)), Waker::from(Arc::clone(&attempt)));
+        assert!(answered.as_mut().poll(&mut Context::from_waker(&wakers.1)).is_pending());
+        assert!(ended.as_mut().poll(&mut Context::from_waker(&wakers.0)).is_pending());
+        hold.renewed(at(40));
+        assert!(driver.0.load(Ordering::SeqCst) && attempt.0.load(Ordering::SeqCst));
+        assert!(answered.as_mut().poll(&mut Context::from_waker(&wakers.1)).is_ready());
+        assert!(ended.as_mut().poll(&mut Context::from_waker(&wakers.0)).is_pending());
     }
 }

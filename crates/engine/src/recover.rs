@@ -28,7 +28,7 @@ use portcullis_domain::verdict::Verdict;
 
 use crate::admit::{Call, Invalid, admit_probe, admit_recorded, card};
 use crate::core::{Batch, Core, Ending, Progress, RunEnd, kept, moved};
-use crate::effect::{Cut, Leaves, Performed};
+use crate::effect::{Cut, Performed};
 use crate::error::GateError;
 use crate::execute::{Concluded, MAX_TRIES};
 use crate::parts::{Reconcile, Reconciled};
@@ -245,7 +245,7 @@ impl Core {
                 Ok(Intended::Not)
             }
             Err(GateError::Store(StoreError::LeaseLost)) => {
-                self.deserted().await?;
+                self.ended_meanwhile().await?;
                 Ok(Intended::Not)
             }
             Err(GateError::Store(error)) if moved(&error) => {
@@ -332,8 +332,8 @@ impl Core {
             Performed::Panicked => failed(Failure::Panic, "the probe panicked"),
             Performed::Overdue(_) => failed(Failure::Timeout, "the probe's deadline passed"),
             Performed::NotBegun(why) => self.not_begun(why),
-            Performed::Deserted(_) => {
-                self.deserted().await?;
+            Performed::Ended(_) => {
+                self.ended_meanwhile().await?;
                 return Ok(None);
             }
         };
@@ -368,7 +368,7 @@ impl Core {
             return Ok(None);
         }
         let Some(found) = self.look(hook, unknown).await else {
-            self.deserted().await?;
+            self.ended_meanwhile().await?;
             return Ok(None);
         };
         let external = Labels::of(Origin::external(&unknown.card.tool));
@@ -429,19 +429,18 @@ impl Core {
         Ok(None)
     }
 
-    /// Asks the host, for as long as the tool itself may take; nothing when the run is not this driver's any more. A panic
-    /// says nothing.
+    /// Asks the host, for as long as the tool itself may take; nothing when the run has ended. A panic says nothing.
     async fn look(&self, hook: Arc<dyn Reconcile>, unknown: &Unknown) -> Option<Reconciled> {
         let patience = unknown.spec.deadline();
         let _open = self.hold.open_call(self.parts.clock.monotonic(), patience);
         // Also one that panics before it has a future.
         let asked = AssertUnwindSafe(async { hook.reconcile(&unknown.card).await }).catch_unwind();
-        match select(Box::pin(asked), pin!(self.cut(patience, Leaves::WhenLost))).await {
+        match select(Box::pin(asked), pin!(self.cut(patience))).await {
             Either::Left((Ok(found), _)) => Some(found),
             Either::Left((Err(_), _)) | Either::Right((Cut::Overdue, _)) => {
                 Some(Reconciled::Unknown)
             }
-            Either::Right((Cut::Deserted, _)) => None,
+            Either::Right((Cut::Ended, _)) => None,
         }
     }
 }

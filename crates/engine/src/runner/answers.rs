@@ -91,7 +91,7 @@ impl Inner {
     fn ended(&self, run: RunId) {
         let hold = self.lock().driven.get(&run).and_then(|at| at.hold.upgrade());
         if let Some(hold) = hold {
-            hold.lose();
+            hold.end();
         }
     }
 }
