@@ -17,7 +17,7 @@
 //! cut, or a record rewritten from some event on by somebody who can write the whole file: pass a
 //! [`Head`] that was kept elsewhere.
 //!
-//! Soft state is not verified: lease terms and the oldest writer admitted.
+//! Soft state is not verified: lease terms, the oldest writer admitted, and what people were reminded of.
 
 mod approvals;
 mod contents;

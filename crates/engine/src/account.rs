@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use portcullis_domain::budget::{Budget, Caps};
 use portcullis_domain::id::{RunId, StepId};
+use portcullis_domain::label::Labels;
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     BoxFuture, Model, ModelCall, ModelHandle, ModelOutcome, Monotonic, Price,
@@ -108,6 +109,8 @@ struct Books {
     engaged: Engaged,
     hold: Arc<Hold>,
     stop: Mutex<Option<Stopped>>,
+    /// What the store or the lease kept from being done: no fault of the run, which goes on another time.
+    fault: Mutex<Option<GateError>>,
     /// Calls that are not over: each sender goes when its task does.
     open: Mutex<Vec<oneshot::Receiver<()>>>,
 }
@@ -124,6 +127,7 @@ pub(crate) struct Bound<'a> {
     account: &'a Account,
     step: StepId,
     left: Option<Left>,
+    labels: Labels,
 }
 
 impl Account {
@@ -151,13 +155,19 @@ impl Account {
             engaged,
             hold: Arc::clone(&core.hold),
             stop: Mutex::new(None),
+            fault: Mutex::new(None),
             open: Mutex::default(),
         })))
     }
 
     /// A handle for the proposal of the step that is open.
     pub(crate) fn bound(&self, core: &Core, step: StepId) -> Bound<'_> {
-        Bound { account: self, step, left: left_of(core) }
+        Bound { account: self, step, left: left_of(core), labels: core.thread.labels.clone() }
+    }
+
+    /// What kept a call from being made or settled, and ends the driver but not the run.
+    pub(crate) fn fault(&self) -> Option<GateError> {
+        self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The limit that ends the run, once one was met.
@@ -192,7 +202,11 @@ fn left_of(core: &Core) -> Option<Left> {
 }
 
 impl ModelHandle for Bound<'_> {
-    fn call(&self, call: ModelCall) -> BoxFuture<'_, ModelOutcome> {
+    fn call(&self, mut call: ModelCall) -> BoxFuture<'_, ModelOutcome> {
+        // Neither what the thread has read nor what is sent is the agent's to say.
+        call.labels = call.labels.join(&self.labels);
+        let sent = u64::try_from(call.body.len()).unwrap_or(u64::MAX);
+        call.projection.input_bytes = call.projection.input_bytes.max(sent);
         Box::pin(attempt::call(Arc::clone(&self.account.0), self.step, self.left, call))
     }
 
@@ -201,7 +215,7 @@ impl ModelHandle for Bound<'_> {
     }
 }
 
-/// What the budgets of a run hold, for whoever shows it.
+/// After this instant nobody can still be making the attempt.
 pub(crate) fn over(hold: &portcullis_domain::budget::Hold, term: Duration) -> Timestamp {
     hold.at.after(Duration::from_millis(hold.deadline_ms)).after(term)
 }

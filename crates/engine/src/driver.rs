@@ -173,6 +173,9 @@ async fn propose(
         Either::Right((Either::Left(_), _)) => return Ok(Asked::Stopped),
         Either::Right((Either::Right(_), _)) => return Ok(Asked::Ended),
     };
+    if let Some(error) = account.and_then(Account::fault) {
+        return Err(error);
+    }
     let limit = account
         .and_then(Account::stopped)
         .map(|stop| AgentFailure { reason: stop.reason, message: stop.message });

@@ -326,6 +326,5 @@ pub async fn cancel(
 /// # Errors
 /// What the store says; what was ended before it stays ended.
 pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
-    account::left::settle_due(parts, scope).await?;
     sweep::pass(parts, scope, None).await.map(|swept| swept.ended)
 }

@@ -14,6 +14,7 @@ use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::Scope;
 
+use crate::account;
 use crate::compose::finished;
 use crate::error::GateError;
 use crate::parts::Parts;
@@ -62,7 +63,8 @@ pub struct Swept {
 pub const MAX_REMINDED: usize = 500;
 
 /// One pass over what is due in the scope: ends what is past its time, and where `remind_before` says how long before, notes
-/// for each question and each grant that ends within it that people are reminded.
+/// for each question and each grant that ends within it that people are reminded. What is held for calls of models whose maker
+/// is gone is charged.
 ///
 /// # Errors
 /// What the store says; what was ended before it stays ended.
@@ -94,6 +96,10 @@ pub async fn pass(
         if swept.reminded.len() >= MAX_REMINDED {
             break;
         }
+    }
+    // Last, and in nobody's way: what stays held counts as spent.
+    if let Err(error) = account::left::settle_due(parts, scope).await {
+        tracing::warn!(%error, "what is held for models is settled when it is looked at again");
     }
     Ok(swept)
 }

@@ -425,7 +425,7 @@ pub enum ModelOutcome {
     Failed(ModelFailure),
     /// No attempt was made, or no other one: a limit or a budget ends the run with this reason. Never retried.
     Stopped {
-        /// One of the `limit_…` reasons.
+        /// A `limit_…` reason, which ends the run; or `model_unavailable`, where a call could not be made or its charge not recorded.
         reason: EndReason,
         /// One sentence for the operator.
         message: String,

@@ -10,11 +10,14 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{Either, Shared, select};
 use portcullis_domain::id::StepId;
-use portcullis_domain::ports::{Disposition, ModelCall, ModelFault, ModelOutcome, StoreError};
+use portcullis_domain::ports::{
+    Disposition, ModelCall, ModelFault, ModelOutcome, Monotonic, StoreError,
+};
 
 use super::charge::{self, Settlement, failure};
 use super::ledger::{Held, Reserved, Wanted};
 use super::{Books, Left, Stopped};
+use crate::error::GateError;
 use crate::heartbeat::Cover;
 
 /// How long it takes at least until what others hold is looked at again.
@@ -22,6 +25,14 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(50);
 
 /// The agent's side of a call: resolves when its future is dropped.
 type Gone = Shared<oneshot::Receiver<()>>;
+
+/// A wait for what others hold.
+#[derive(Default)]
+struct Busy {
+    since: Option<Monotonic>,
+    /// Whether what the dead held was settled meanwhile.
+    swept: bool,
+}
 
 /// Makes a call and waits for it.
 pub(super) async fn call(
@@ -81,7 +92,7 @@ impl Books {
         self.admit(&call)?;
         let retry = self.engaged.retry;
         let mut failures = 0_u32;
-        let waiting_since = self.parts.clock.monotonic();
+        let mut busy = Busy::default();
         loop {
             let deadline = self.deadline(left).await?;
             let wanted = Wanted {
@@ -90,16 +101,11 @@ impl Books {
                 output_tokens: call.projection.output_tokens,
                 deadline,
             };
-            let (outcome, asked) = match self
-                .reserve(wanted)
-                .await
-                .map_err(|error| refused(&error))?
-            {
+            let reserved = self.reserve(wanted).await.map_err(|error| self.refused(error))?;
+            let (outcome, asked) = match reserved {
                 Reserved::Stopped(stop) => return Err(stop),
                 Reserved::Busy(stop) => {
-                    // What others hold is free within one deadline, or never.
-                    let waited_us = self.parts.clock.monotonic().micros_since(waiting_since);
-                    if u128::from(waited_us) > retry.deadline.as_micros() {
+                    if self.is_hopeless(&mut busy).await {
                         return Err(stop);
                     }
                     self.wait(retry.backoff.max(SHORTEST_LOOK), left, &gone, stop).await?;
@@ -111,7 +117,8 @@ impl Books {
                     (failure(ModelFault::Unreachable, message), None)
                 }
                 Reserved::Held(held) => {
-                    let outcome = self.attempt(&held, call.clone(), deadline, &gone).await?;
+                    busy = Busy::default();
+                    let outcome = self.attempt(&held, call.clone(), left, &gone).await?;
                     let asked = match &outcome {
                         ModelOutcome::Failed(failed) => failed.retry_after,
                         _ => None,
@@ -174,10 +181,41 @@ impl Books {
             _ => full,
         };
         let cover = self.hold.settled_cover(self.parts.clock.as_ref(), deadline).await;
-        if cover != Cover::Holds {
-            return Err(Stopped::unavailable("the lease could not be renewed; nothing was sent"));
+        match cover {
+            Cover::Holds => Ok(deadline),
+            Cover::Over => Err(self.faulted(StoreError::LeaseLost)),
+            Cover::Short | Cover::Pending => Err(self.faulted(GateError::Uncovered)),
         }
-        Ok(deadline)
+    }
+
+    /// Keeps what is no fault of the run; the driver ends with it.
+    fn faulted(&self, error: impl Into<GateError>) -> Stopped {
+        let error = error.into();
+        let stop = Stopped::unavailable(error.to_string());
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        stop
+    }
+
+    fn refused(&self, error: StoreError) -> Stopped {
+        tracing::warn!(run = %self.run, %error, "a call of a model could not be reserved, and nothing was sent");
+        self.faulted(error)
+    }
+
+    /// Whether what others hold will not be free any more: whoever holds it is done within a deadline, and what a dead one
+    /// held is settled after a term more, here if nobody else did.
+    async fn is_hopeless(&self, busy: &mut Busy) -> bool {
+        let since = *busy.since.get_or_insert_with(|| self.parts.clock.monotonic());
+        let waited = Duration::from_micros(self.parts.clock.monotonic().micros_since(since));
+        if waited <= self.engaged.retry.deadline.saturating_add(self.parts.timing.lease) {
+            return false;
+        }
+        if std::mem::replace(&mut busy.swept, true) {
+            return true;
+        }
+        if let Err(error) = super::left::settle_due(&self.parts, &self.scope).await {
+            tracing::warn!(run = %self.run, %error, "what others hold for models could not be settled");
+        }
+        false
     }
 
     /// Waits, unless nobody does so for the call any more.
@@ -200,7 +238,7 @@ impl Books {
         &self,
         held: &Held,
         call: ModelCall,
-        deadline: Duration,
+        left: Option<Left>,
         gone: &Gone,
     ) -> Result<ModelOutcome, Stopped> {
         let projection = call.projection;
@@ -209,6 +247,14 @@ impl Books {
             self.record(held, Settlement::nothing()).await?;
             return Err(Stopped::unavailable("nobody waits for the call any more"));
         }
+        // Once more: the reservation may have taken the rest of the term, or of the run's time.
+        let deadline = match self.deadline(left).await {
+            Ok(now) => now.min(held.deadline),
+            Err(stop) => {
+                self.record(held, Settlement::nothing()).await?;
+                return Err(stop);
+            }
+        };
         let model = Arc::clone(&self.engaged.model);
         let made = AssertUnwindSafe(async move { model.attempt(call).await }).catch_unwind();
         let cut = select(self.parts.clock.sleep(deadline), gone.clone());
@@ -236,7 +282,7 @@ impl Books {
     async fn record(&self, held: &Held, settlement: Settlement) -> Result<(), Stopped> {
         self.settle(held, settlement).await.map_err(|error| {
             tracing::error!(run = %self.run, %error, "what a model was charged could not be recorded");
-            Stopped::unavailable(format!("what the call was charged could not be recorded: {error}"))
+            self.faulted(error)
         })
     }
 }
@@ -244,8 +290,4 @@ impl Books {
 /// Whether nobody waits for the call any more.
 fn is_gone(gone: &Gone) -> bool {
     gone.clone().now_or_never().is_some()
-}
-
-fn refused(error: &StoreError) -> Stopped {
-    Stopped::unavailable(format!("the call could not be reserved, and nothing was sent: {error}"))
 }

@@ -47,6 +47,7 @@ pub(super) struct Held {
     pub(super) attempt: AttemptId,
     pub(super) step: StepId,
     pub(super) projected: Amounts,
+    pub(super) deadline: Duration,
     scopes: Vec<BudgetScope>,
 }
 
@@ -86,7 +87,11 @@ impl Books {
         loop {
             tries = tries.saturating_add(1);
             match self.try_reserve(wanted).await {
-                Err(StoreError::Stale | StoreError::Busy) if tries < MAX_TRIES => {}
+                Err(StoreError::Stale) if tries < MAX_TRIES => {}
+                Err(StoreError::Busy) if tries < MAX_TRIES => {
+                    let pause = Duration::from_millis(10).saturating_mul(tries);
+                    self.parts.clock.sleep(pause).await;
+                }
                 reserved => return reserved,
             }
         }
@@ -144,7 +149,8 @@ impl Books {
             label_seq: None,
         };
         let scopes = scopes.into_iter().map(|(scope, _)| scope).collect();
-        let held = Held { attempt, step: wanted.step, projected, scopes };
+        let (step, deadline) = (wanted.step, wanted.deadline);
+        let held = Held { attempt, step, projected, deadline, scopes };
         match self.parts.store.append(&self.scope, append(condition, events)).await {
             Ok(_) => Ok(Reserved::Held(held)),
             Err(StoreError::BudgetSpent { budget, cap }) => {
@@ -258,6 +264,7 @@ pub(super) async fn abandon(
         attempt: hold.attempt,
         step: hold.step,
         projected: hold.projected,
+        deadline: Duration::from_millis(hold.deadline_ms),
         scopes: std::iter::once(day).chain(runs).collect(),
     };
     let how = portcullis_domain::budget::HowSettled::Abandoned;

@@ -1,8 +1,8 @@
 //! What was held by those who are gone: charged in full, in all budgets that it debited.
 
-use portcullis_domain::budget::BudgetScope;
+use portcullis_domain::budget::{BudgetScope, Hold};
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
+use portcullis_domain::ports::{Pages, StoreError};
 use portcullis_domain::scope::Scope;
 
 use super::{ledger, over};
@@ -22,7 +22,7 @@ pub(crate) async fn settle_own(
     parts: &Parts,
     scope: &Scope,
     run: RunId,
-    which: impl Fn(&portcullis_domain::budget::Hold) -> bool,
+    which: impl Fn(&Hold) -> bool,
 ) -> Result<u64, GateError> {
     let id = BudgetScope::Run { run }.id(scope.tenant());
     let Some(budget) = parts.store.budget(scope, id).await? else { return Ok(0) };
@@ -43,29 +43,34 @@ pub(crate) async fn settle_own(
 /// or has lost the store. A run that has ended is taken up by nobody, so nobody else would.
 pub(crate) async fn settle_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
     let (now, term) = (parts.clock.now(), parts.timing.lease);
+    let is_due = |hold: &Hold| over(hold, term) < now;
     let mut settled = 0_u64;
-    let mut offset = 0_u64;
-    loop {
-        let page = Page { offset, limit: MAX_PAGE };
+    let mut pages = Pages::all();
+    while let Some(page) = pages.next_page() {
         let rows = parts.store.held_budgets(scope, page).await?.rows;
-        let read = u64::try_from(rows.len()).unwrap_or(0);
-        let mut freed = 0_u64;
+        // Forward only: those that slip into a page that was read are the next pass's.
+        pages.read(rows.len());
         for budget in rows.into_iter().flatten() {
             let BudgetScope::Run { run } = budget.scope else { continue };
-            match settle_own(parts, scope, run, |hold| over(hold, term) < now).await {
-                Ok(done) => freed = freed.saturating_add(done),
-                // One run that cannot be read keeps no other from what it is due.
-                Err(GateError::Store(StoreError::Damaged { table })) => {
-                    tracing::warn!(%run, table, "a run cannot be read, and what it holds is not settled");
+            if !budget.holds.iter().any(|hold| hold.run == run && is_due(hold)) {
+                continue;
+            }
+            match settle_own(parts, scope, run, is_due).await {
+                Ok(done) => settled = settled.saturating_add(done),
+                // One budget whose rows cannot be read, or do not fit each other, keeps no other from what it is due.
+                Err(
+                    error @ (GateError::TooDeep
+                    | GateError::Store(
+                        StoreError::Damaged { .. }
+                        | StoreError::NotFound(_)
+                        | StoreError::NotAdmitted,
+                    )),
+                ) => {
+                    tracing::warn!(%run, %error, "what a run holds for models cannot be settled");
                 }
                 Err(error) => return Err(error),
             }
         }
-        settled = settled.saturating_add(freed);
-        if read < u64::from(MAX_PAGE) {
-            return Ok(settled);
-        }
-        // Budgets leave the list as they are freed, so one that was freed is not stepped over.
-        offset = if freed == 0 { offset.saturating_add(read) } else { 0 };
     }
+    Ok(settled)
 }

@@ -138,6 +138,11 @@ impl Line {
         self.room.saturating_sub(owned.saturating_add(self.promised))
     }
 
+    /// Whether the run stands in line.
+    pub(super) fn holds(&self, run: RunId) -> bool {
+        self.runs.contains(&run)
+    }
+
     /// Whether somebody who comes now may enter at once.
     pub(super) fn is_open(&self) -> bool {
         self.waiting.len == 0 && self.free() > 0

@@ -79,11 +79,13 @@ impl Inner {
         Ok(found)
     }
 
-    /// Whether the run is not at a place here, and may be tried.
+    /// Whether the run is neither at a place here nor in line, and may be tried.
     fn is_new(&self, run: RunId) -> bool {
         let now = self.gate.parts().clock.monotonic();
         let state = self.lock();
-        !state.driven.contains_key(&run) && !state.refused.is_early(run, now)
+        !state.driven.contains_key(&run)
+            && !state.line.holds(run)
+            && !state.refused.is_early(run, now)
     }
 }
 

@@ -11,11 +11,13 @@ use portcullis_domain::label::Labels;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{
     Agent, AgentFailure, BoxFuture, Clock, Model, ModelCall, ModelFailure, ModelFault, ModelHandle,
-    ModelName, ModelOutcome, ModelReply, Price, Projection, Rates, Stop, Store, Usage, View,
+    ModelName, ModelOutcome, ModelReply, Price, Projection, Rates, Stop, Store, StoreError, Usage,
+    View,
 };
-use portcullis_domain::run::EndReason;
-use portcullis_engine::{Driven, Driving, Engaged, GateError, Retry, operator, spend};
+use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_engine::{Driven, Driving, Engaged, Gate, GateError, Retry, operator, spend};
 use portcullis_testkit::block_on;
+use portcullis_testkit::doubles::FaultyStore;
 
 use crate::world::{World, call as tool_call};
 
@@ -449,4 +451,67 @@ fn a_call_ends_with_the_time_of_its_run() {
     assert_eq!(driven, Driven::Ended(EndReason::LimitElapsedTime));
     assert_eq!(model.attempts(), 1);
     assert_eq!(of_run(&world, run).spent, amounts(1, 100, 50));
+}
+
+#[test]
+fn a_store_that_fails_ends_the_driver_and_not_the_run() {
+    let world = World::new();
+    let model = Arc::new(FakeModel::new(&[], Does::Replies(10, 5)));
+    // The first append begins the run, and the second one holds.
+    let store = FaultyStore::new(Arc::new(world.store.clone())).failing(2, StoreError::Full);
+    let store = Arc::new(store);
+    let mut parts = world.parts(1);
+    parts.store = store.clone();
+    let task = world.task(Limits::default());
+    let held = block_on(Gate::new(parts).begin(world.scope(), task)).unwrap();
+    let run = held.run();
+    let asker = || Asker { lines: VecDeque::new(), bytes: 9, output: 5, seen: Seen::default() };
+    let drive = |held| {
+        let engaged = engaged(&model, Caps::default());
+        block_on(async {
+            Driving::start_with(held, Box::new(asker()), Some(engaged)).await?.finished().await
+        })
+    };
+    let driven = drive(held);
+    assert!(matches!(driven, Err(GateError::Store(StoreError::Full))), "{driven:?}");
+    assert_eq!((store.fired(), model.attempts()), (1, 0), "nothing was sent");
+    assert_eq!(world.state(run).run.status, RunStatus::Running);
+    // It goes on once there is room.
+    let (held, _) = world.take(2, run);
+    assert_eq!(drive(held).unwrap(), Driven::Ended(EndReason::GoalCompleted));
+    assert_eq!(model.attempts(), 1);
+}
+
+/// Says that it sends next to nothing.
+struct Understater(Arc<[u8]>);
+
+impl Agent for Understater {
+    fn propose(&mut self, _: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        panic!("the driver hands over a model")
+    }
+
+    fn propose_with<'a>(
+        &'a mut self,
+        view: View,
+        model: &'a dyn ModelHandle,
+    ) -> BoxFuture<'a, Result<Vec<u8>, AgentFailure>> {
+        Box::pin(async move {
+            model.call(ModelCall { body: Arc::clone(&self.0), ..request(1, 50) }).await;
+            let line = format!(r#"{{"request":{},"kind":"complete"}}"#, view.request);
+            Ok(line.into_bytes())
+        })
+    }
+}
+
+#[test]
+fn no_less_is_held_than_what_is_sent() {
+    let world = World::new();
+    let model = Arc::new(FakeModel::new(&[], Does::RepliesUncounted));
+    let held = world.begin();
+    let run = held.run();
+    let agent = Box::new(Understater(Arc::from([b'x'; 500])));
+    let engaged = engaged(&model, Caps::default());
+    let mut driving = block_on(Driving::start_with(held, agent, Some(engaged))).unwrap();
+    block_on(driving.finished()).unwrap();
+    assert_eq!(of_run(&world, run).spent, amounts(1, 500, 50));
 }
