@@ -81,7 +81,9 @@ const V6: &[(Ipv6Addr, u32, AddressClass)] = &[
     // 6to4.
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, Transition),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, Special),
-    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Metadata),
+    // All of a provider's services for its machines, credentials among them.
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, Metadata),
+    (Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), 128, Metadata),
     (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Metadata),
     (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, Private),
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, LinkLocal),
@@ -172,7 +174,7 @@ mod tests {
         check(LinkLocal, &["169.254.169.254", "169.254.0.0", "fe80::1", "febf::1"]);
         let metadata = ["100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"];
         check(Metadata, &metadata);
-        check(Metadata, &["fd20:ce::254"]);
+        check(Metadata, &["fd20:ce::254", "fd00:ec2::23", "fd00:c1::a9fe:a9fe"]);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 
 pub use oauth::{OAuthClient, OAuthFault, OAuthRule};
 
+use crate::echo::Echo;
 use crate::error::Fault;
 use crate::owned_file::{FileFault, Guard, read};
 use crate::request::{HeaderFault, header_name};
@@ -324,6 +325,11 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
+    /// What sees it come back.
+    pub(crate) fn echo(&self) -> Echo {
+        Echo::of(Arc::clone(&self.secret))
+    }
+
     /// The other side did not take it: a token is refreshed before its next use.
     pub(crate) fn doubt(&self) {
         if let Some(oauth) = &self.token_of {

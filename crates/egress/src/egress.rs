@@ -79,14 +79,15 @@ impl Parts {
             return self.transport.open(request, None, started).await;
         };
         // Judged before anything is asked for: a token is not refreshed for a request that goes nowhere.
-        self.transport.rules().admit(&request.target).map_err(EgressError::nothing_sent)?;
+        self.transport.admit(&request).map_err(EgressError::nothing_sent)?;
         let lent = self.lend(&credential, &request, started).await?;
         let (name, value) = injected(&credential, &lent, &request)?;
-        let answered = self.transport.open(request, Some((name, value)), started).await;
-        if answered.as_ref().is_ok_and(|incoming| incoming.status == 401) {
+        let mut incoming = self.transport.open(request, Some((name, value)), started).await?;
+        if incoming.status == 401 {
             lent.doubt();
         }
-        answered
+        incoming.echo = Some(lent.echo());
+        Ok(incoming)
     }
 
     /// The secret, if it may go to the target.

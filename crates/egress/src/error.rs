@@ -160,6 +160,14 @@ pub enum Fault {
         /// The host.
         host: String,
     },
+    /// The body repeats the credential that the request carried.
+    #[error(
+        "`{host}` repeated the credential in its answer, which is not kept; tell its operator, and change the credential"
+    )]
+    Repeated {
+        /// The host.
+        host: String,
+    },
     /// The body is not of the kind that the caller can read: a proxy's page, a login form.
     #[error(
         "`{host}` answered with another kind of content than `{expected}`; is there a proxy or a login page?"
@@ -213,6 +221,7 @@ impl EgressError {
             Fault::ClearCredential { .. }
             | Fault::Tls { .. }
             | Fault::Redirect { .. }
+            | Fault::Repeated { .. }
             | Fault::Media { .. } => Disposition::Operator,
             Fault::Credential(fault) => fault.disposition(),
             Fault::Malformed(_) => Disposition::Bug,

@@ -57,6 +57,7 @@ mod response;
 mod retry_after;
 
 mod dial;
+mod echo;
 mod egress;
 mod tls;
 mod transport;

@@ -8,6 +8,7 @@ use portcullis_domain::time::Timestamp;
 use reqwest::header::HeaderMap;
 use tokio::time::Instant;
 
+use crate::echo::Echo;
 use crate::error::{EgressError, Fault, Phase};
 use crate::retry_after;
 
@@ -95,6 +96,8 @@ pub struct Incoming {
     pub(crate) host: String,
     pub(crate) response: reqwest::Response,
     pub(crate) bounds: Bounds,
+    /// What it must not repeat.
+    pub(crate) echo: Option<Echo>,
     /// What ended it, once it did.
     pub(crate) ended: Option<Result<(), EgressError>>,
 }
@@ -127,7 +130,7 @@ impl Incoming {
     /// not handed out. After an error there is nothing but that error.
     ///
     /// # Errors
-    /// A body that is too long, too slow, or cut off.
+    /// A body that is too long, too slow, or cut off, or that repeats the credential of its request.
     pub fn piece(&mut self) -> BoxFuture<'_, Result<Option<Vec<u8>>, EgressError>> {
         Box::pin(async move {
             if let Some(ended) = &self.ended {
@@ -164,6 +167,9 @@ impl Incoming {
             return Err(EgressError::answered(Fault::TooLarge { host: host(), limit }));
         };
         self.bounds.left = left;
+        if self.echo.as_mut().is_some_and(|echo| echo.is_in(&bytes)) {
+            return Err(EgressError::answered(Fault::Repeated { host: host() }));
+        }
         Ok(Some(bytes.to_vec()))
     }
 

@@ -65,6 +65,12 @@ impl Transport {
         &self.rules
     }
 
+    /// What is judged of a request before anything is done for it.
+    pub(crate) fn admit(&self, request: &Request) -> Result<(), Fault> {
+        check(request, request.deadlines.unwrap_or(self.rules.deadlines))?;
+        self.rules.admit(&request.target)
+    }
+
     /// Sends a request, with one more header if a credential made one, and waits for the head of the answer.
     pub(crate) async fn open(
         &self,
@@ -72,9 +78,8 @@ impl Transport {
         injected: Option<(HeaderName, HeaderValue)>,
         started: Instant,
     ) -> Result<Incoming, EgressError> {
+        self.admit(&request).map_err(EgressError::nothing_sent)?;
         let deadlines = request.deadlines.unwrap_or(self.rules.deadlines);
-        check(&request, deadlines).map_err(EgressError::nothing_sent)?;
-        self.rules.admit(&request.target).map_err(EgressError::nothing_sent)?;
         let limit = request.max_body.unwrap_or(u64::MAX).min(self.rules.max_body);
         let (method, media, target) = (request.method, request.media, request.target.clone());
         let host = target.host().to_owned();
@@ -96,6 +101,7 @@ impl Transport {
             host,
             response,
             bounds: Bounds { left: limit, limit, idle: deadlines.idle, ends },
+            echo: None,
             ended: None,
         })
     }
@@ -153,6 +159,10 @@ fn judge_head(
     if status.is_informational() {
         return Err(Fault::Lost { host: host() });
     }
+    // An error is an error in whatever form it comes: its body stays bounded, and decides nothing.
+    if !status.is_success() {
+        return Ok(());
+    }
     let headers = response.headers();
     let plain = |name: HeaderName, allowed: &str| {
         headers
@@ -164,7 +174,6 @@ fn judge_head(
         return Err(Fault::Encoded { host: host() });
     }
     if let Some(expected) = media
-        && status.is_success()
         && !is_media(headers, expected)
     {
         return Err(Fault::Media { host: host(), expected });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portcullis_domain::ports::{BoxFuture, Clock};
+use portcullis_domain::ports::{BoxFuture, Clock, Disposition};
 use portcullis_egress::{
     CredentialRef, Egress, EgressError, Fault, Incoming, Method, Request, Sent, Target,
 };
@@ -72,9 +72,15 @@ fn failure(error: EgressError) -> TransportFailure {
         Fault::Deadline { .. } => TransportFault::TimedOut,
         Fault::Lost { .. } | Fault::Cut { .. } => TransportFault::Lost,
         Fault::Redirect { .. } => TransportFault::Redirected,
+        // Whoever hands out tokens may do so again.
+        Fault::Credential(fault) if fault.disposition() == Disposition::Retry => {
+            TransportFault::Unreachable
+        }
         Fault::Credential(_) => TransportFault::NoCredential,
         Fault::TooLarge { .. } => TransportFault::TooLarge,
-        Fault::Encoded { .. } | Fault::Media { .. } => TransportFault::BadEncoding,
+        Fault::Encoded { .. } | Fault::Media { .. } | Fault::Repeated { .. } => {
+            TransportFault::BadEncoding
+        }
         Fault::Target(_)
         | Fault::NotAdmitted { .. }
         | Fault::Address { .. }

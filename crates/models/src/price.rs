@@ -81,7 +81,7 @@ struct Line {
 }
 
 impl Line {
-    /// What is not said costs as much as input that is read anew: a price is never zero by omission.
+    /// What is not said costs as much as input that is read anew, or as a write that is said: a price is never zero by omission.
     fn entry(&self) -> Option<Entry> {
         let said =
             [self.input, self.cache_read, self.cache_write, self.cache_write_long, self.output];
@@ -89,11 +89,12 @@ impl Line {
             return said.iter().all(Option::is_none).then_some(Entry::Free);
         }
         let (input, output) = (self.input?, self.output?);
+        let write = self.cache_write.unwrap_or(input);
         Some(Entry::Priced(Rates {
             input,
             cache_read: self.cache_read.unwrap_or(input),
-            cache_write: self.cache_write.unwrap_or(input),
-            cache_write_long: self.cache_write_long.unwrap_or(input),
+            cache_write: write,
+            cache_write_long: self.cache_write_long.unwrap_or(write),
             output,
         }))
     }

@@ -62,9 +62,13 @@ impl Counted {
         }
     }
 
-    /// A usage of these counts, or none that can be.
+    /// A usage of these counts, or none that can be. Counts that are all zero say nothing.
     pub(crate) fn of(usage: Option<Usage>) -> Self {
-        usage.map_or(Self::Implausible, Self::Plausible)
+        match usage {
+            None => Self::Implausible,
+            Some(usage) if usage == Usage::default() => Self::Nothing,
+            Some(usage) => Self::Plausible(usage),
+        }
     }
 }
 

@@ -73,7 +73,7 @@ pub enum TransportFault {
     Lost,
     /// More bytes than a body may have.
     TooLarge,
-    /// The body is not in the encoding that it names.
+    /// The body is not one that is read: it is encoded, or of another kind, or repeats the key.
     BadEncoding,
 }
 

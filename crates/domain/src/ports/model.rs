@@ -468,6 +468,11 @@ pub trait Model: Send + Sync {
     /// What it costs.
     fn price(&self) -> Price;
 
+    /// Whether nothing that it is sent leaves this process, as where a recording is played: then no label keeps a call back.
+    fn stays_here(&self) -> bool {
+        false
+    }
+
     /// The confidentiality tags that it may see. A call that carries another one is not made.
     fn marked_for(&self) -> &BTreeSet<String>;
 

@@ -143,3 +143,30 @@ async fn a_caller_cannot_put_a_header_in_the_place_of_the_credentials() {
     assert_eq!((error.sent, error.disposition()), (Sent::Nothing, Disposition::Bug));
     assert_eq!(server.connections(), 0);
 }
+
+#[tokio::test]
+async fn a_key_that_is_repeated_is_not_handed_out() {
+    for status in ["200 OK", "404 Not Found"] {
+        let body = format!(r#"{{"error":"no such thing for {KEY}"}}"#);
+        let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", body.len());
+        let server = Server::answering(head + &body).await;
+        let egress = client(EgressRules::closed().loopback(), key_for(&[&server.at.to_string()]));
+        let keyed = get(&server.url("/")).credential(CredentialRef::bearer("k"));
+        let error = egress.send(keyed).await.expect_err("not handed out");
+        assert!(matches!(error.fault, Fault::Repeated { .. }), "{error}");
+        assert!(!format!("{error} {error:?}").contains(KEY));
+        // The control: it is the key that is kept back, not the answer.
+        let answer = egress.send(get(&server.url("/"))).await.expect("an answer");
+        assert!(String::from_utf8_lossy(&answer.body).contains(KEY));
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_one_in_whatever_form_it_comes() {
+    let answer = "HTTP/1.1 429 Too Many Requests\r\ncontent-encoding: gzip\r\nretry-after: 2\r\n\
+                  content-length: 3\r\nconnection: close\r\n\r\nabc";
+    let server = Server::answering(answer).await;
+    let egress = client(EgressRules::closed().loopback(), key_for(&[&server.at.to_string()]));
+    let answer = egress.send(get(&server.url("/"))).await.expect("an answer");
+    assert_eq!((answer.status, answer.disposition()), (429, Some(Disposition::Retry)));
+}

@@ -152,7 +152,8 @@ impl Books {
         if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).clone() {
             return Err(stop);
         }
-        if !call.labels.tags().is_subset(self.engaged.model.marked_for()) {
+        let model = &self.engaged.model;
+        if !model.stays_here() && !call.labels.tags().is_subset(model.marked_for()) {
             let message =
                 "the conversation carries a tag that this model may not see; nothing was sent";
             return Err(Stopped::unavailable(message));

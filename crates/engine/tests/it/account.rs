@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use portcullis_canon::{Limits as JsonLimits, from_slice};
 use portcullis_domain::budget::{Amounts, Budget, BudgetScope, Caps, Day};
 use portcullis_domain::id::RunId;
 use portcullis_domain::label::Labels;
@@ -38,6 +39,7 @@ struct FakeModel {
     does: Mutex<VecDeque<Does>>,
     otherwise: Does,
     attempts: AtomicUsize,
+    stays_here: bool,
     /// Called at each attempt, before anything comes back.
     sees: Box<dyn Fn() + Send + Sync>,
 }
@@ -58,6 +60,7 @@ impl FakeModel {
             does: Mutex::new(does.iter().copied().collect()),
             otherwise,
             attempts: AtomicUsize::new(0),
+            stays_here: false,
             sees: Box::new(|| {}),
         }
     }
@@ -74,6 +77,10 @@ impl Model for FakeModel {
 
     fn price(&self) -> Price {
         self.price
+    }
+
+    fn stays_here(&self) -> bool {
+        self.stays_here
     }
 
     fn marked_for(&self) -> &BTreeSet<String> {
@@ -482,8 +489,8 @@ fn a_store_that_fails_ends_the_driver_and_not_the_run() {
     assert_eq!(model.attempts(), 1);
 }
 
-/// Says that it sends next to nothing.
-struct Understater(Arc<[u8]>);
+/// Says that it sends next to nothing, under these labels.
+struct Understater(Arc<[u8]>, Labels);
 
 impl Agent for Understater {
     fn propose(&mut self, _: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
@@ -496,7 +503,8 @@ impl Agent for Understater {
         model: &'a dyn ModelHandle,
     ) -> BoxFuture<'a, Result<Vec<u8>, AgentFailure>> {
         Box::pin(async move {
-            model.call(ModelCall { body: Arc::clone(&self.0), ..request(1, 50) }).await;
+            let (body, labels) = (Arc::clone(&self.0), self.1.clone());
+            model.call(ModelCall { body, labels, ..request(1, 50) }).await;
             let line = format!(r#"{{"request":{},"kind":"complete"}}"#, view.request);
             Ok(line.into_bytes())
         })
@@ -509,9 +517,27 @@ fn no_less_is_held_than_what_is_sent() {
     let model = Arc::new(FakeModel::new(&[], Does::RepliesUncounted));
     let held = world.begin();
     let run = held.run();
-    let agent = Box::new(Understater(Arc::from([b'x'; 500])));
+    let agent = Box::new(Understater(Arc::from([b'x'; 500]), Labels::none()));
     let engaged = engaged(&model, Caps::default());
     let mut driving = block_on(Driving::start_with(held, agent, Some(engaged))).unwrap();
     block_on(driving.finished()).unwrap();
     assert_eq!(of_run(&world, run).spent, amounts(1, 500, 50));
+}
+
+#[test]
+fn a_tag_keeps_a_call_from_a_model_that_is_not_marked_for_it_unless_nothing_leaves() {
+    let tagged: Labels =
+        from_slice(br#"{"origins":["owner"],"tags":["secret"]}"#, &JsonLimits::BARE).unwrap();
+    for (stays_here, attempts) in [(false, 0), (true, 1)] {
+        let world = World::new();
+        let mut model = FakeModel::new(&[], Does::Replies(10, 5));
+        model.stays_here = stays_here;
+        let model = Arc::new(model);
+        let agent = Box::new(Understater(Arc::from(*b"x"), tagged.clone()));
+        let engaged = engaged(&model, Caps::default());
+        let mut driving =
+            block_on(Driving::start_with(world.begin(), agent, Some(engaged))).unwrap();
+        block_on(driving.finished()).unwrap();
+        assert_eq!(model.attempts(), attempts);
+    }
 }

@@ -114,9 +114,17 @@ fn usage(value: &Object) -> Option<Usage> {
     })
 }
 
+/// Half of a usage is none: what is left out was not free.
+fn says_all(usage: &Object) -> bool {
+    ["input_tokens", "output_tokens"]
+        .into_iter()
+        .all(|key| usage.get(key).is_some_and(|count| !count.is_null()))
+}
+
 fn counted(value: Option<&Value>) -> Counted {
     match value {
         None | Some(Value::Null) => Counted::Nothing,
+        Some(Value::Object(object)) if !says_all(object) => Counted::Nothing,
         Some(Value::Object(object)) => Counted::of(usage(object)),
         Some(_) => Counted::Implausible,
     }
@@ -189,10 +197,9 @@ struct Partial {
 }
 
 impl Stream {
-    /// Counts of later events stand in place of earlier ones of the same name.
+    /// Counts of later events stand in place of earlier ones of the same name. Those of the start are placeholders.
     fn count(&mut self, usage: Option<&Value>) {
         for (key, value) in usage.and_then(Value::as_object).into_iter().flatten() {
-            self.has_usage = true;
             if !value.is_null() {
                 self.usage.insert(key, value.clone());
             }
@@ -200,7 +207,8 @@ impl Stream {
     }
 
     fn counted(&self) -> Counted {
-        if self.has_usage { Counted::of(usage(&self.usage)) } else { Counted::Nothing }
+        let whole = self.has_usage && says_all(&self.usage);
+        if whole { Counted::of(usage(&self.usage)) } else { Counted::Nothing }
     }
 
     fn begin(&mut self, index: u64, event: &Object, watch: Option<&Watch>) {
@@ -274,7 +282,9 @@ impl Piecewise for Stream {
             "content_block_start" => self.begin(index, &event, watch),
             "content_block_delta" => self.delta(index, &event, watch),
             "message_delta" => {
-                self.count(event.get("usage"));
+                let usage = event.get("usage");
+                self.count(usage);
+                self.has_usage |= usage.is_some_and(|usage| usage.get("output_tokens").is_some());
                 let reason = event.get("delta").and_then(|delta| delta.get("stop_reason"));
                 if let Some(reason) = reason.and_then(Value::as_str) {
                     self.reason = Some(reason.to_owned());

@@ -90,6 +90,11 @@ fn call(tool_use: &ToolUse) -> Object {
 /// Prompt tokens hold the cached ones.
 fn usage(value: Option<&Value>) -> Counted {
     let Some(value) = value.filter(|value| !value.is_null()) else { return Counted::Nothing };
+    let says = |key| value.get(key).is_some_and(|count| !count.is_null());
+    // Half of it is no usage: what is left out was not free.
+    if value.as_object().is_some() && !(says("prompt_tokens") && says("completion_tokens")) {
+        return Counted::Nothing;
+    }
     let read = || {
         let cached = count(value.pointer("/prompt_tokens_details/cached_tokens"))?;
         let prompt = count(value.get("prompt_tokens"))?;

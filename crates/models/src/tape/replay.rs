@@ -74,7 +74,10 @@ impl Model for Replayer {
         Price::Free
     }
 
-    /// Nothing leaves, so that no label is looked at.
+    fn stays_here(&self) -> bool {
+        true
+    }
+
     fn marked_for(&self) -> &BTreeSet<String> {
         &self.nothing
     }

@@ -579,3 +579,30 @@ fn whoever_watches_sees_the_reply_being_made() {
         );
     }
 }
+
+#[test]
+fn counts_that_are_not_all_said_are_none() {
+    // What a start of a stream counts is a placeholder: a reply that fails after it is charged what it could have cost.
+    let start =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}}"#;
+    let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Too busy"}}"#;
+    let body = format!("event: message_start\ndata: {start}\n\nevent: error\ndata: {error}\n\n");
+    let failure = fault_of(attempt(Dialect::Anthropic, true, ok(body)).0);
+    assert_eq!((failure.fault, failure.usage), (ModelFault::ProviderError, None));
+    let reply = |usage: &str| {
+        format!(
+            r#"{{"choices":[{{"message":{{"content":"hello"}},"finish_reason":"stop"}}],"usage":{usage}}}"#
+        )
+    };
+    for (usage, counted) in [
+        (r#"{"prompt_tokens":9,"completion_tokens":1}"#, true),
+        ("{}", false),
+        (r#"{"total_tokens":900}"#, false),
+        (r#"{"prompt_tokens":9}"#, false),
+        (r#"{"prompt_tokens":0,"completion_tokens":0}"#, false),
+    ] {
+        let outcome = attempt(Dialect::OpenAi, false, ok(reply(usage))).0;
+        let ModelOutcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(reply.usage.is_some(), counted, "{usage}");
+    }
+}
