@@ -51,8 +51,12 @@ const EVENT_COLUMNS: [&str; 14] = [
 const CONTENT_COLUMNS: [&str; 7] =
     ["digest", "tenant", "owner_kind", "owner_id", "owner_seq", "salt", "bytes"];
 
-/// Where `step` stands among [`EVENT_COLUMNS`].
+/// Where these stand among [`EVENT_COLUMNS`].
+const EVENT_STREAM: usize = 5;
 const EVENT_STEP: usize = 6;
+
+/// Where the id of the owning stream stands among [`CONTENT_COLUMNS`].
+const CONTENT_OWNER: usize = 3;
 
 fn list(columns: &[&str]) -> String {
     columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ")
@@ -149,9 +153,20 @@ pub(crate) struct Bare {
     conn: Connection,
     template: Template,
     sql: Statements,
-    step: u64,
+    runs: Vec<Own>,
     journal_seq: i64,
     digests: u64,
+    /// Steps that were opened, of all runs.
+    steps: u64,
+}
+
+/// A run, and how far it is.
+struct Own {
+    id: Value,
+    stream_seq: i64,
+    /// Its open step.
+    step: Value,
+    index: u64,
 }
 
 struct Statements {
@@ -165,6 +180,11 @@ struct Statements {
 impl Bare {
     /// A new database with one run in `folder`.
     pub(crate) fn create(folder: &Path, template: &Template) -> Result<Self> {
+        Self::of_many(folder, template, 1)
+    }
+
+    /// A new database with this many runs in `folder`.
+    pub(crate) fn of_many(folder: &Path, template: &Template, runs: u64) -> Result<Self> {
         let opened = open(&folder.join("bare.db"), OpenMode::CreateOrOpen, MIGRATIONS)?;
         opened.conn.set_prepared_statement_cache_capacity(64);
         let sql = Statements {
@@ -174,40 +194,52 @@ impl Bare {
             update_step: update::<Step>(),
             update_run: update::<Run>(),
         };
-        let bare = Self {
+        let mut bare = Self {
             conn: opened.conn,
             template: template.clone(),
             sql,
-            step: 0,
+            runs: Vec::new(),
             journal_seq: 0,
             digests: 0,
+            steps: 0,
         };
-        let run = insert(Run::TABLE, Run::COLUMNS);
-        bare.conn.execute(&run, params_from_iter(&template.run))?;
-        bare.open_step(0)?;
+        bare.run("BEGIN IMMEDIATE")?;
+        for number in 0..runs {
+            bare.begin(in_order(0x02, number))?;
+        }
+        bare.run("COMMIT")?;
         Ok(bare)
     }
 
-    /// Writes one step in its three commits: one that is only written, two that are synced.
+    /// Adds a run with its first step.
+    fn begin(&mut self, id: Value) -> Result<()> {
+        let rest = self.template.run.iter().skip(1);
+        let cells = std::iter::once(&id).chain(rest);
+        let insert = insert(Run::TABLE, Run::COLUMNS);
+        self.conn.prepare_cached(&insert)?.execute(params_from_iter(cells))?;
+        self.runs.push(Own { id, stream_seq: 0, step: Value::Null, index: 0 });
+        self.open_step(self.runs.len().saturating_sub(1))
+    }
+
+    /// Writes one step of the first run in its three commits: one that is only written, two that are synced.
     pub(crate) fn step(&mut self) -> Result<BareStep> {
         self.conn.execute_batch("PRAGMA main.synchronous = NORMAL")?;
         let written = self.commit(0)?;
         self.conn.execute_batch("PRAGMA main.synchronous = FULL")?;
         let intent = self.commit(1)?;
         let outcome = self.commit(2)?;
-        self.step = self.step.saturating_add(1);
         let micros = crate::figures::micros;
         Ok(BareStep { written: micros(written), intent: micros(intent), outcome: micros(outcome) })
     }
 
-    /// Writes this many steps in synced commits of `most` parts each.
+    /// Writes this many steps of each run, the runs in turn, in synced commits of `most` parts each.
     pub(crate) fn batches(&mut self, steps: u64, most: u64) -> Result<Duration> {
         let begun = Instant::now();
         let mut in_batch = 0_u64;
         self.run("BEGIN IMMEDIATE")?;
-        for _ in 0..steps {
-            for part in 0..3 {
-                self.write(part)?;
+        for part in (0..steps).flat_map(|_| 0..3) {
+            for run in 0..self.runs.len() {
+                self.write(run, part)?;
                 in_batch = in_batch.saturating_add(1);
                 if in_batch == most {
                     self.run("COMMIT")?;
@@ -215,7 +247,6 @@ impl Bare {
                     in_batch = 0;
                 }
             }
-            self.step = self.step.saturating_add(1);
         }
         self.run("COMMIT")?;
         Ok(begun.elapsed())
@@ -229,50 +260,67 @@ impl Bare {
     fn commit(&mut self, part: usize) -> Result<Duration> {
         let begun = Instant::now();
         self.run("BEGIN IMMEDIATE")?;
-        self.write(part)?;
+        self.write(0, part)?;
         self.run("COMMIT")?;
         Ok(begun.elapsed())
     }
 
-    fn write(&mut self, part: usize) -> Result<()> {
-        let id = step_id(self.step);
+    /// Writes one part of a run's open step.
+    fn write(&mut self, run: usize, part: usize) -> Result<()> {
         let stage = part.saturating_add(1);
-        let Some(part) = self.template.parts.get(part) else { return Ok(()) };
+        let (Some(part), Some(own)) = (self.template.parts.get(part), self.runs.get_mut(run))
+        else {
+            return Ok(());
+        };
         let opens = part.opens;
         for row in &part.events {
             self.journal_seq = self.journal_seq.saturating_add(1);
+            own.stream_seq = own.stream_seq.saturating_add(1);
             let mut row = row.clone();
-            for (cell, value) in row.iter_mut().zip([self.journal_seq, self.journal_seq]) {
-                *cell = Value::Integer(value);
-            }
-            if let Some(cell) = row.get_mut(EVENT_STEP) {
-                *cell = id.clone();
+            for (place, cell) in row.iter_mut().enumerate() {
+                match place {
+                    0 => *cell = Value::Integer(self.journal_seq),
+                    1 => *cell = Value::Integer(own.stream_seq),
+                    EVENT_STREAM => *cell = own.id.clone(),
+                    EVENT_STEP => *cell = own.step.clone(),
+                    _ => {}
+                }
             }
             self.conn.prepare_cached(&self.sql.event)?.execute(params_from_iter(&row))?;
         }
         for row in &part.contents {
             self.digests = self.digests.saturating_add(1);
             let mut row = row.clone();
-            if let Some(cell) = row.first_mut() {
-                *cell = scattered(self.digests);
+            for (place, cell) in row.iter_mut().enumerate() {
+                match place {
+                    0 => *cell = scattered(self.digests),
+                    CONTENT_OWNER => *cell = own.id.clone(),
+                    _ => {}
+                }
             }
             self.conn.prepare_cached(&self.sql.content)?.execute(params_from_iter(&row))?;
         }
-        let cells = self.run_cells().chain(self.template.run.first().cloned());
+        self.update(run, stage)?;
+        if opens { self.open_step(run) } else { Ok(()) }
+    }
+
+    /// Writes the rows of a run and of its open step.
+    fn update(&self, run: usize, stage: usize) -> Result<()> {
+        let Some(own) = self.runs.get(run) else { return Ok(()) };
+        let cells = self.run_cells(own).chain(std::iter::once(own.id.clone()));
         self.conn.prepare_cached(&self.sql.update_run)?.execute(params_from_iter(cells))?;
-        let cells = self.step_cells(stage).skip(Step::FIXED).chain(std::iter::once(id));
+        let cells = self.step_cells(stage).skip(Step::FIXED);
+        let cells = cells.chain(std::iter::once(own.step.clone()));
         self.conn.prepare_cached(&self.sql.update_step)?.execute(params_from_iter(cells))?;
-        if opens {
-            self.open_step(self.step.saturating_add(1))?;
-        }
         Ok(())
     }
 
     /// The run's cells that change, other ones each time: SQLite leaves alone what is as it was.
-    fn run_cells(&self) -> impl Iterator<Item = Value> {
-        changing::<Run>().map(|(place, column)| match column {
-            "seq" => Value::Integer(self.journal_seq),
-            "step_count" => Value::Integer(i64::try_from(self.step).unwrap_or(i64::MAX)),
+    fn run_cells(&self, own: &Own) -> impl Iterator<Item = Value> {
+        let (seq, index) = (own.stream_seq, i64::try_from(own.index).unwrap_or(i64::MAX));
+        changing::<Run>().map(move |(place, column)| match column {
+            "seq" => Value::Integer(seq),
+            "step_count" => Value::Integer(index),
             "hash" => scattered(u64::MAX - self.journal_seq.unsigned_abs()),
             _ => self.template.run.get(place).cloned().unwrap_or(Value::Null),
         })
@@ -291,11 +339,19 @@ impl Bare {
         })
     }
 
-    /// Adds a step's row as it is when it is opened.
-    fn open_step(&self, index: u64) -> Result<()> {
+    /// Adds the row of a run's next step as it is when it is opened.
+    fn open_step(&mut self, run: usize) -> Result<()> {
+        let id = in_order(0x01, self.steps);
+        self.steps = self.steps.saturating_add(1);
+        let Some(own) = self.runs.get_mut(run) else { return Ok(()) };
+        let index = own.index;
+        own.index = index.saturating_add(1);
+        own.step = id.clone();
+        let of = own.id.clone();
         let cells =
             Step::COLUMNS.iter().zip(self.step_cells(0)).map(|(column, cell)| match *column {
-                "id" => step_id(index),
+                "id" => id.clone(),
+                "run" => of.clone(),
                 "index" => Value::Integer(i64::try_from(index).unwrap_or(i64::MAX)),
                 _ => cell,
             });
@@ -304,10 +360,10 @@ impl Bare {
     }
 }
 
-/// Step ids begin with their time, so they are in order.
-fn step_id(index: u64) -> Value {
-    let mut id = vec![0x01; 16];
-    id.splice(0..8, index.to_be_bytes());
+/// Ids begin with their time, so they are in order.
+fn in_order(first: u8, number: u64) -> Value {
+    let mut id = vec![first; 16];
+    id.splice(0..8, number.to_be_bytes());
     Value::Blob(id)
 }
 

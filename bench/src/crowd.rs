@@ -19,8 +19,8 @@ use crate::{gated, steps};
 /// Runs at once.
 const RUNS: u64 = 256;
 
-/// Steps of each.
-const STEPS: u64 = 12;
+/// Steps of each: so many that the begin and the end of a run, which the peer does not write, count little.
+const STEPS: u64 = 48;
 
 /// Appends in one commit of the peer, as in one of the store.
 const BATCH: u64 = 64;
@@ -39,7 +39,7 @@ pub(crate) fn report(place: &Path) -> Result<()> {
         // As a host has it that drives many runs.
         gated_rates.push(rate(place, RUNS, STEPS, Committing::OwnThread)?);
         let folder = tempfile::tempdir_in(place)?;
-        let took = Bare::create(folder.path(), &template)?.batches(RUNS * STEPS, BATCH)?;
+        let took = Bare::of_many(folder.path(), &template, RUNS)?.batches(STEPS, BATCH)?;
         bare_rates.push(per_second(RUNS * STEPS, took.as_secs_f64()));
     }
     println!("gate        {:>8.0}", median(&gated_rates));
@@ -68,14 +68,29 @@ impl Agents for Workers {
     }
 }
 
-/// Steps a second of this many runs at once, each with this many steps, on one new store in `place`.
-pub(crate) fn rate(place: &Path, runs: u64, steps: u64, committing: Committing) -> Result<f64> {
-    let folder = tempfile::tempdir_in(place)?;
+/// Runs that are driven on one store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crowd {
+    /// How many.
+    pub(crate) runs: u64,
+    /// How many of them at once.
+    pub(crate) places: u64,
+    /// Steps of each.
+    pub(crate) steps: u64,
+    /// Bytes of each result.
+    pub(crate) bytes: usize,
+    /// Who commits.
+    pub(crate) committing: Committing,
+}
+
+/// Drives them all to their ends on the store in `folder`; the seconds that it took.
+pub(crate) fn drive(folder: &Path, crowd: Crowd) -> Result<f64> {
+    let Crowd { runs, places, steps, bytes, committing } = crowd;
     gated::runtime()?.block_on(async {
-        let store = gated::store_with(folder.path(), committing)?;
-        let gate = gated::gate(store, 1024)?;
-        let places = usize::try_from(runs).ok().and_then(NonZeroUsize::new).context("no runs")?;
-        let room = Room { places, line: places };
+        let gate = gated::gate(gated::store_with(folder, committing)?, bytes)?;
+        let room = |count| usize::try_from(count).ok().and_then(NonZeroUsize::new);
+        let room = Option::zip(room(places), room(runs)).context("no runs")?;
+        let room = Room { places: room.0, line: room.1 };
         let scope = Scope::of_file_owner();
         let runner = Runner::new(gate, scope, Arc::new(Workers { steps }), room, None);
         let begun = Instant::now();
@@ -87,6 +102,14 @@ pub(crate) fn rate(place: &Path, runs: u64, steps: u64, committing: Committing) 
             let driven = ticket.rest().await?.driven;
             ensure!(driven == Driven::Ended(EndReason::GoalCompleted), "a run ended as {driven:?}");
         }
-        Ok(per_second(runs.saturating_mul(steps), begun.elapsed().as_secs_f64()))
+        Ok(begun.elapsed().as_secs_f64())
     })
+}
+
+/// Steps a second of this many runs at once, each with this many steps, on one new store in `place`.
+pub(crate) fn rate(place: &Path, runs: u64, steps: u64, committing: Committing) -> Result<f64> {
+    let folder = tempfile::tempdir_in(place)?;
+    let seconds =
+        drive(folder.path(), Crowd { runs, places: runs, steps, bytes: 1024, committing })?;
+    Ok(per_second(runs.saturating_mul(steps), seconds))
 }

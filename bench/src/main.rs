@@ -3,8 +3,8 @@
 //!
 //! `cargo xtask bench [NAME]… [--quick] [--big=MIB] [--place=FOLDER]`
 //!
-//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` also asks for the runs of a
-//! database of that size, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
+//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` says
+//! how large the large database is, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
 //!
 //! Steps are measured twice. On the disk a step is told in synced commits; in memory, where a sync costs nothing, it
 //! is told what it costs beside its commits, which on a disk that others use is smaller than the noise.
@@ -76,10 +76,9 @@ impl Choice {
                 Some(("--big", size)) => choice.big = Some(size.parse().context("--big=MIB")?),
                 Some(("--place", folder)) => choice.place = PathBuf::from(folder),
                 None if argument == "--quick" => choice.quick = true,
-                None if argument == "--big" => choice.big = Some(200),
                 None if NAMES.contains(&argument.as_str()) => choice.names.push(argument),
                 _ => bail!(
-                    "`{argument}` is none of {}, --quick, --big, --place=FOLDER",
+                    "`{argument}` is none of {}, --quick, --big=MIB, --place=FOLDER",
                     NAMES.join(", ")
                 ),
             }
@@ -143,7 +142,7 @@ fn main() -> Result<()> {
     }
     many(&choice)?;
     if choice.has("start") {
-        start::report(&choice.place, choice.big)?;
+        start::report(&choice.place, choice.big.unwrap_or(if choice.quick { 64 } else { 1024 }))?;
     }
     println!("\nload {}", figures::load());
     Ok(())

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
-use portcullis::domain::row::Row as _;
-use portcullis::domain::run::Run;
-use rusqlite::{Connection, params};
+use anyhow::{Result, ensure};
+use portcullis::store::sqlite::Committing;
 
+use crate::crowd::{self, Crowd};
 use crate::figures::{load, median, micros, ratio};
 use crate::{gated, steps};
 
@@ -17,14 +16,14 @@ const ROUNDS: usize = 50;
 /// What `runs` may take on a large database, in milliseconds.
 const MAX_RUNS_MS: f64 = 50.0;
 
-/// Bytes of one content of the large database.
-const CHUNK: u64 = 64 * 1024;
+/// Runs of the large database for each MiB of it: ten thousand and some for a GiB.
+const RUNS_PER_MIB: u64 = 10;
 
-/// Runs in the large database.
-const RUNS: u64 = 10_000;
+/// Steps of each of them; their results fill the database.
+const STEPS: u64 = 4;
 
-/// Measures and prints; `big` is the size of the large database in MiB.
-pub(crate) fn report(place: &Path, big: Option<u64>) -> Result<()> {
+/// Measures and prints; `mebibytes` is the size of the large database.
+pub(crate) fn report(place: &Path, mebibytes: u64) -> Result<()> {
     println!("\n## start of the command (milliseconds, medians of {ROUNDS}; load {})\n", load());
     let program = program()?;
     let folder = tempfile::tempdir_in(place)?;
@@ -45,14 +44,21 @@ pub(crate) fn report(place: &Path, big: Option<u64>) -> Result<()> {
     for (name, time) in times.iter().skip(1) {
         ratio(&format!("{name} over true"), time / nothing, None);
     }
-    if let Some(mebibytes) = big {
-        fill(Path::new(&small), mebibytes)?;
-        let size = std::fs::metadata(&small)?.len() >> 20;
-        println!("\nthe database now has {size} MiB and {RUNS} runs");
-        let times = alternate([("portcullis runs", run(&["--db", &small, "runs"]))])?;
-        let time = times.first().map_or(f64::NAN, |(_, time)| *time);
-        ratio(&format!("milliseconds of runs on {size} MiB"), time, Some(MAX_RUNS_MS));
-    }
+    let runs = fill(folder.path(), mebibytes)?;
+    let verified = run(&["--db", &small, "verify"]).stdout(Stdio::null()).status()?;
+    ensure!(verified.success(), "the large database does not verify: {verified}");
+    let size = std::fs::metadata(&small)?.len() >> 20;
+    println!("the database has {size} MiB and {runs} runs, and is intact");
+    let cases = [
+        ("portcullis --version", run(&["--version"])),
+        ("portcullis runs", run(&["--db", &small, "runs"])),
+        ("portcullis runs --stuck", run(&["--db", &small, "runs", "--stuck"])),
+        ("portcullis inbox", run(&["--db", &small, "inbox"])),
+    ];
+    let times = alternate(cases)?;
+    let time = |place: usize| times.get(place).map_or(f64::NAN, |(_, time)| *time);
+    ratio(&format!("milliseconds of runs on {size} MiB"), time(1), Some(MAX_RUNS_MS));
+    ratio("runs on the large database over --version", time(1) / time(0), None);
     Ok(())
 }
 
@@ -99,28 +105,13 @@ fn database(folder: &Path) -> Result<PathBuf> {
     Ok(folder.join(gated::FILE))
 }
 
-/// Adds runs and contents, straight into the tables, until the database has about this size.
-fn fill(path: &Path, mebibytes: u64) -> Result<()> {
-    let conn = Connection::open(path)?;
-    conn.execute_batch("PRAGMA synchronous = OFF; BEGIN IMMEDIATE")?;
-    let rest: Vec<String> =
-        Run::COLUMNS.iter().skip(1).map(|column| format!("\"{column}\"")).collect();
-    let rest = rest.join(", ");
-    conn.execute(
-        &format!(
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-             INSERT INTO runs (id, {rest}) SELECT randomblob(16), {rest} FROM n, (SELECT * FROM runs LIMIT 1)"
-        ),
-        [i64::try_from(RUNS)?],
-    )?;
-    let chunks = i64::try_from(mebibytes.saturating_mul(1 << 20) / CHUNK)?;
-    conn.execute(
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-         INSERT INTO contents (digest, tenant, owner_kind, owner_id, owner_seq, salt, bytes)
-         SELECT randomblob(32), tenant, owner_kind, owner_id, owner_seq, salt, randomblob(?2)
-         FROM n, (SELECT * FROM contents LIMIT 1)",
-        params![chunks, i64::try_from(CHUNK)?],
-    )?;
-    conn.execute_batch("COMMIT").context("the large database")?;
-    Ok(())
+/// Adds runs through the store's own port until the database has about this size: many runs at once, which share their
+/// commits. What it makes is a record like any other, and `verify` says so.
+fn fill(folder: &Path, mebibytes: u64) -> Result<u64> {
+    let runs = mebibytes.saturating_mul(RUNS_PER_MIB);
+    let bytes = usize::try_from((1 << 20) / RUNS_PER_MIB / STEPS)?;
+    let crowd = Crowd { runs, places: 256, steps: STEPS, bytes, committing: Committing::OwnThread };
+    let seconds = crowd::drive(folder, crowd)?;
+    println!("\n{runs} runs were made and driven to their ends in {seconds:.1} s");
+    Ok(runs)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use portcullis::audit::verify::THREADS;
 use portcullis::audit::{Options, verify};
 use portcullis::domain::ports::Ledgers as _;
 use rusqlite::types::ValueRef;
@@ -38,7 +39,7 @@ pub(crate) fn report(place: &Path) -> Result<()> {
     let mut bytes = 0;
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        let report = verify(store.begin()?.as_mut(), Options::default())?;
+        let report = verify(store.begin_for(THREADS)?.as_mut(), Options::default())?;
         ensure!(report.intact, "the record does not verify: {:?}", report.breaks);
         let events = per_second(report.events, begun);
         ours.push(events);

@@ -8,7 +8,7 @@ use portcullis::canon::{Limits as JsonLimits, Value, parse};
 use portcullis::domain::approval::{Answer, Statement};
 use portcullis::domain::fold::RunState;
 use portcullis::domain::id::RunId;
-use portcullis::domain::ports::{Page, Processes, Store, ToolSource as _};
+use portcullis::domain::ports::{Agent, Page, Processes, Store, ToolSource as _};
 use portcullis::domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::StepStatus;
@@ -22,6 +22,7 @@ use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::stage::Stage;
 
 use super::life::{ACTED, ENDED, LET_GO, PATIENCE, WAITING};
+use super::models::{Asking, engaged};
 use super::place::Effects;
 use super::story::{Reply, Story, Way};
 use super::tools::Tools;
@@ -200,7 +201,12 @@ impl Cast {
 
     async fn to_rest(&self, held: HeldRun) -> i32 {
         let agent = Scripted::read(self.story.text().as_bytes()).unwrap();
-        let mut driving = Driving::start(held, Box::new(agent)).await.unwrap();
+        let (agent, engaged): (Box<dyn Agent>, _) = if self.story.name == "models" {
+            (Box::new(Asking(Box::new(agent))), Some(engaged()))
+        } else {
+            (Box::new(agent), None)
+        };
+        let mut driving = Driving::start_with(held, agent, engaged).await.unwrap();
         let code = match driving.finished().await.unwrap() {
             Driven::Waiting(_) => WAITING,
             Driven::Ended(_) => ENDED,

@@ -157,13 +157,17 @@ pub(crate) fn judge(story: &Story, place: &Place) -> Judged {
         },
     };
     let store = store.as_ref();
-    let (events, breaks) = verified(store);
+    let (events, mut breaks) = verified(store);
     let scope = Scope::of_file_owner();
     let Some(run) = block_on(only_run(store, &scope)) else {
         return Judged { breaks, ..unbegun(story, place, events) };
     };
     let state = block_on(store.run(&scope, run)).unwrap().unwrap();
     let page = Page { offset: 0, limit: MAX_PAGE };
+    let held = block_on(store.held_budgets(&scope, page)).unwrap().total;
+    if state.run.status.is_terminal() && held > 0 {
+        breaks.push(format!("the run has ended, and {held} budgets hold something for it"));
+    }
     let steps = block_on(store.steps(&scope, run, page)).unwrap().rows;
     let steps: Vec<Step> = steps.into_iter().map(Result::unwrap).collect();
     let record = Account { state: &state, steps: &steps, bodies: bodies(store, &scope) };

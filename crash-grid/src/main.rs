@@ -1,7 +1,8 @@
 //! The crash grid: runs are killed at every point of their life and taken up again. No effect happens twice, none is
 //! lost, and what is unknown waits for a person.
 //!
-//! `cargo xtask crash-grid [--quick | --all | --shard K/N] [--story NAME]… [--store sqlite|memory] [--out FOLDER] [--first]`
+//! `cargo xtask crash-grid [--quick | --all | --shard K/N] [--story NAME]… [--store sqlite|memory|command] [--out FOLDER] [--first]
+//! [--command PROGRAM]`
 //!
 //! This program plays all parts. One process keeps the score; the processes that drive, answer, sweep and erase are the
 //! same program once more, each told what to do and at which point to send itself `SIGKILL`; a third one counts effects,
@@ -21,11 +22,13 @@
     reason = "a harness that cannot go on has failed; it starts programs, reads the clock and prints"
 )]
 
+mod binary;
 mod cast;
 mod counting;
 mod grid;
 mod judge;
 mod life;
+mod models;
 mod place;
 mod points;
 mod report;
@@ -53,6 +56,8 @@ struct Asked {
     stories: Vec<String>,
     media: Vec<Medium>,
     out: Option<PathBuf>,
+    /// The `portcullis` that is killed too, where all stories are played.
+    command: Option<PathBuf>,
     /// Whether to stop at the first effect that happened twice or was lost.
     first: bool,
 }
@@ -64,6 +69,7 @@ impl Asked {
             stories: Vec::new(),
             media: Medium::ALL.to_vec(),
             out: None,
+            command: None,
             first: false,
         };
         let mut arguments = arguments.iter();
@@ -76,9 +82,11 @@ impl Asked {
                 "--store" => {
                     let name = arguments.next()?;
                     let named = Medium::ALL.into_iter().find(|medium| medium.name() == name);
-                    asked.media = vec![named?];
+                    // The command alone is tried over no store of the harness.
+                    asked.media = if name == "command" { Vec::new() } else { vec![named?] };
                 }
                 "--first" => asked.first = true,
+                "--command" => asked.command = Some(PathBuf::from(arguments.next()?)),
                 "--out" => asked.out = Some(PathBuf::from(arguments.next()?)),
                 _ => return None,
             }
@@ -143,20 +151,33 @@ fn run(asked: &Asked, stories: &[&'static story::Story]) -> bool {
         missing: &missing,
         took: begun.elapsed(),
     };
-    tell(&report, asked.out.as_deref());
-    report.is_well()
+    let command = asked
+        .command
+        .as_deref()
+        .filter(|_| whole && (asked.media.is_empty() || asked.media == Medium::ALL));
+    let found = command.and_then(|command| binary::run(command, asked.choice));
+    tell(&report, found.as_ref(), asked.out.as_deref());
+    report.is_well() && found.is_none_or(|found| found.well)
 }
 
 /// Prints the sums and what is wrong, and keeps the whole grid as a file.
-fn tell(report: &Report<'_>, out: Option<&std::path::Path>) {
+fn tell(report: &Report<'_>, command: Option<&binary::Found>, out: Option<&std::path::Path>) {
     let (sums, hits, faults, closing) =
         (report.sums(), report.hits(), report.faults(), report.closing());
+    let (rows, of_command) =
+        command.map_or(("", ""), |found| (found.grid.as_str(), found.sums.as_str()));
     if let Some(folder) = out {
-        let text = format!("{}\n{hits}\n{sums}\n{faults}{closing}\n", report.grid());
+        let text = format!(
+            "{}\n{hits}\n{sums}\n{faults}{closing}\n\n{rows}\n{of_command}\n",
+            report.grid()
+        );
         std::fs::create_dir_all(folder).unwrap();
         let file = folder.join("grid.txt");
         std::fs::write(&file, text).unwrap();
         println!("{hits}\nthe grid: {}\n", file.display());
+    }
+    if !of_command.is_empty() {
+        println!("{of_command}\n");
     }
     println!("{sums}\n{faults}{closing}");
 }

@@ -174,7 +174,7 @@ impl Report<'_> {
 }
 
 /// Columns as wide as their widest cell.
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(crate) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let head: Vec<String> = head.iter().map(|title| (*title).to_owned()).collect();
     let lines: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let columns = lines.first().map_or(0, Vec::len);

@@ -55,12 +55,23 @@ pub(crate) struct Story {
 }
 
 const DONE: Line = Line::Raw(r#"{"kind":"complete","result":"done"}"#);
-const TERM: Duration = Duration::from_secs(30);
+
+/// What most stories have: the driver runs the loop to the goal, nobody is asked, and the lease outlasts it.
+const PLAIN: Story = Story {
+    name: "",
+    way: Way::Driver,
+    script: &[],
+    replies: &[],
+    ends: &[],
+    reasons: &[EndReason::GoalCompleted],
+    erases: false,
+    question_ttl_ms: None,
+    lease: Duration::from_secs(30),
+};
 
 /// One run in which nearly everything happens, for kills that fall anywhere.
 pub(crate) const WHOLE: &Story = &Story {
     name: "whole",
-    way: Way::Driver,
     script: &[
         Line::Call("look"),
         Line::Raw(r#"{"kind":"tool_call","tool":"write","arguments":"#),
@@ -79,17 +90,14 @@ pub(crate) const WHOLE: &Story = &Story {
         (5, Finding::NotDone),
         (6, Finding::Again),
     ],
-    reasons: &[EndReason::GoalCompleted],
     erases: true,
-    question_ttl_ms: None,
-    lease: TERM,
+    ..PLAIN
 };
 
 /// The stories of the grid, in its order. They are short, since each kill is followed to the end of its story.
 pub(crate) const STORIES: &[Story] = &[
     Story {
         name: "alone",
-        way: Way::Driver,
         script: &[
             Line::Call("look"),
             Line::Raw(r#"{"kind":"tool_call","tool":"write","arguments":"#),
@@ -97,67 +105,47 @@ pub(crate) const STORIES: &[Story] = &[
             Line::Call("write"),
             DONE,
         ],
-        replies: &[],
         ends: &[(2, Finding::NotDone), (3, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
         erases: true,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "asked",
-        way: Way::Driver,
         script: &[Line::Call("send"), Line::Call("send"), DONE],
         replies: &[(0, Reply::Approve), (1, Reply::Reject)],
         ends: &[(0, Finding::Once), (1, Finding::NotDone)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "flaky",
-        way: Way::Driver,
         script: &[Line::Call("flaky"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Again)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "keyed",
-        way: Way::Driver,
         script: &[Line::Call("keyed"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "probed",
-        way: Way::Driver,
         script: &[Line::Call("probed"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
+    },
+    Story {
+        name: "models",
+        script: &[Line::Call("write"), DONE],
+        ends: &[(0, Finding::Once)],
+        ..PLAIN
     },
     Story {
         name: "host",
         way: Way::Host,
         script: &[Line::Call("write"), Line::Call("look"), Line::Call("write"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once), (2, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "batch",
@@ -179,71 +167,49 @@ pub(crate) const STORIES: &[Story] = &[
     },
     Story {
         name: "late",
-        way: Way::Driver,
         // A read that is cut off is not made again, so a last word follows it.
         script: &[Line::Call("slow"), Line::Call("end"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "halted",
-        way: Way::Driver,
         script: &[Line::Call("halt"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Unsettled)],
         reasons: &[EndReason::OperatorCancelled, EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "two-people",
-        way: Way::Driver,
         script: &[Line::Call("shred"), DONE],
         replies: &[(0, Reply::Approve)],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "cancelled",
-        way: Way::Driver,
         script: &[Line::Call("write"), Line::Call("send"), DONE],
         replies: &[(1, Reply::Cancel)],
         ends: &[(0, Finding::Once), (1, Finding::NotDone)],
         reasons: &[EndReason::OperatorCancelled],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "expired",
-        way: Way::Driver,
         script: &[Line::Call("send"), DONE],
         replies: &[(0, Reply::Sweep)],
         ends: &[(0, Finding::NotDone)],
         reasons: &[EndReason::ApprovalExpired],
-        erases: false,
         question_ttl_ms: Some(1),
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "renewed",
-        way: Way::Driver,
         script: &[Line::Call("linger"), DONE],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
         // Long enough that a busy machine does not let it end between two renewals.
         lease: Duration::from_secs(4),
+        ..PLAIN
     },
 ];
 

@@ -2,6 +2,7 @@
 //! the process that recovers in its turn, and kills at random times.
 
 mod again;
+mod command;
 mod control;
 mod random;
 

@@ -39,10 +39,9 @@ pub(crate) fn judge_error(world: &World, what: &str, error: &GateError) {
     }
 }
 
-/// Begins a run and drives it.
-pub(crate) async fn begin(site: Site, pid: Pid, thread: Option<ThreadId>, limits: Limits) {
-    let world = &site.world;
-    let task = Task {
+/// What a run is asked to do.
+pub(crate) fn task(thread: Option<ThreadId>, limits: Limits) -> Task {
+    Task {
         goal: "tidy".to_owned(),
         owner: "ann".to_owned(),
         thread,
@@ -50,7 +49,13 @@ pub(crate) async fn begin(site: Site, pid: Pid, thread: Option<ThreadId>, limits
         limits,
         agent: "simulated".to_owned(),
         unconfined_agent: false,
-    };
+    }
+}
+
+/// Begins a run and drives it.
+pub(crate) async fn begin(site: Site, pid: Pid, thread: Option<ThreadId>, limits: Limits) {
+    let world = &site.world;
+    let task = task(thread, limits);
     match Gate::new(site.parts(pid)).begin(&world.scope, task).await {
         Ok(held) => drive(&site, held, Progress::Open, Will::Anything).await,
         Err(error) => failed(world, "beginning", &error),
@@ -197,9 +202,9 @@ async fn patient<T>(
     }
 }
 
-struct SimAgent {
-    site: Site,
-    will: Will,
+pub(crate) struct SimAgent {
+    pub(crate) site: Site,
+    pub(crate) will: Will,
 }
 
 impl Agent for SimAgent {

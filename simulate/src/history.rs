@@ -12,11 +12,12 @@ use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::EffectClass;
-use portcullis_engine::RegisterError;
+use portcullis_engine::{Job, RegisterError};
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_testkit::block_on;
 
 use crate::acts::{self, Will};
+use crate::crew;
 use crate::draw::Draw;
 use crate::executor::{Pid, Step};
 use crate::log::What;
@@ -84,7 +85,26 @@ fn draw_limits(draw: &mut Draw) -> Limits {
         max_elapsed_ms: draw.chance(150).then_some(120_000),
         question_ttl_ms: draw.chance(400).then(|| draw.between(4_000, 40_000)),
         grant_ttl_ms: draw.chance(400).then(|| draw.between(2_000, 20_000)),
+        // No agent of a history has a model.
+        ..Limits::default()
     }
+}
+
+/// All runs as the record has them, in the order in which they were begun.
+fn runs(world: &World) -> Vec<RunState> {
+    let page = Page { offset: 0, limit: MAX_PAGE };
+    let rows = block_on(world.record.runs(&world.scope, None, page));
+    let mut ids: Vec<RunId> =
+        rows.into_iter().flat_map(|rows| rows.rows).flatten().map(|run| run.id).collect();
+    ids.reverse();
+    ids.into_iter()
+        .filter_map(|id| block_on(world.record.run(&world.scope, id)).ok().flatten())
+        .collect()
+}
+
+/// Runs that have not ended.
+fn open_runs(world: &World) -> Vec<RunState> {
+    runs(world).into_iter().filter(|state| !state.run.status.is_terminal()).collect()
 }
 
 /// What the scheduler can do.
@@ -95,6 +115,7 @@ enum Move {
     Begin,
     Resume,
     ResumeTwice,
+    Crew,
     Answer,
     Cancel,
     Sweep,
@@ -121,23 +142,13 @@ impl Player {
 
     /// All runs as the record has them.
     fn runs(&self) -> Vec<RunState> {
-        let world = self.world();
-        let page = Page { offset: 0, limit: MAX_PAGE };
-        let rows = block_on(world.record.runs(&world.scope, None, page));
-        let mut ids: Vec<RunId> =
-            rows.into_iter().flat_map(|rows| rows.rows).flatten().map(|run| run.id).collect();
-        ids.reverse();
-        ids.into_iter()
-            .filter_map(|id| block_on(world.record.run(&world.scope, id)).ok().flatten())
-            .collect()
+        runs(self.world())
     }
 
     /// Runs that have not ended.
     fn open(&self) -> Vec<RunState> {
-        let runs = self.runs();
-        runs.into_iter().filter(|state| !state.run.status.is_terminal()).collect()
+        open_runs(self.world())
     }
-
     /// Starts an act in a process of its own.
     fn spawn<F>(&mut self, act: impl FnOnce(Site, Pid) -> F) -> Pid
     where
@@ -193,6 +204,7 @@ impl Player {
             ),
             (room(some(open, if ready == 0 { 60 } else { 8 })), Move::Resume),
             (room(some(open, 3)), Move::ResumeTwice),
+            (room(if runs.len() < MAX_RUNS { 6 } else { some(open, 2) }), Move::Crew),
             (room(some(waiting, 40)), Move::Answer),
             (room(some(open, 1)), Move::Cancel),
             (room(some(runs.len(), 3)), Move::Sweep),
@@ -213,6 +225,7 @@ impl Player {
             Move::Begin => self.begin(),
             Move::Resume => self.resume(1),
             Move::ResumeTwice => self.resume(2),
+            Move::Crew => self.crew(),
             Move::Answer => self.answer(),
             Move::Cancel => self.cancel(),
             Move::Sweep => {
@@ -269,6 +282,22 @@ impl Player {
             if thread.is_some() { "run begun in a thread that has one" } else { "run begun" };
         self.world().count(kind);
         self.spawn(|site, pid| acts::begin(site, pid, thread, limits));
+    }
+
+    /// Several runs with one runner: some that it begins, and perhaps one that is there.
+    fn crew(&mut self) {
+        let (runs, open) = (self.runs(), self.open());
+        let left = u64::try_from(MAX_RUNS.saturating_sub(runs.len())).unwrap_or(0);
+        let mut jobs = Vec::new();
+        for _ in 0..self.world().draw(|draw| draw.between(1, 3)).min(left) {
+            let limits = self.world().draw(draw_limits);
+            self.world().count("run begun");
+            jobs.push(Job::Begin(acts::task(None, limits)));
+        }
+        let known = self.world().draw(|draw| draw.pick(&open).map(|state| state.run.id));
+        jobs.extend(known.filter(|_| self.world().chance(500)).map(Job::GoOn));
+        let world = Arc::clone(&self.site.world);
+        self.spawn(|site, pid| crew::work(site, pid, jobs, move || open_runs(&world)));
     }
 
     fn resume(&mut self, times: u64) {
@@ -408,7 +437,7 @@ impl Player {
 
     fn mail(&self) {
         let Some((pid, append)) = self.world().take_mail() else { return };
-        let store = SimStore::new(Arc::clone(&self.site.world), pid);
+        let store = SimStore::new(Arc::clone(&self.site.world), pid, None);
         block_on(store.redeliver(&self.world().scope, append));
     }
 }
@@ -479,6 +508,9 @@ impl Player {
         match question {
             Some(question) if question.status == QuestionStatus::Open => {
                 self.spawn(|site, pid| people::answer(site, pid, question, true));
+            }
+            _ if world.chance(300) => {
+                self.spawn(|site, pid| crew::bring_on(site, pid, run));
             }
             _ => {
                 self.spawn(|site, pid| acts::resume(site, pid, run, Will::End));

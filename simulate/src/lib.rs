@@ -15,9 +15,11 @@
 #![forbid(unsafe_code)]
 
 mod acts;
+mod crew;
 mod draw;
 mod executor;
 mod history;
+mod host;
 mod log;
 mod model;
 mod oracle;

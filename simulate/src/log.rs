@@ -10,6 +10,7 @@ use portcullis_domain::event::{Body, Event};
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::Durability;
+use portcullis_domain::recovery::Found;
 use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
@@ -70,8 +71,8 @@ pub(crate) enum What {
     Effect(Effect),
     /// A tool that may change something told the gate that it failed and did nothing.
     SaidNothing { step: StepId, start: u32 },
-    /// A probe told what became of the call of a step; nothing when it did not say.
-    Told { step: StepId, happened: Option<bool> },
+    /// A probe, or the host, told what became of the call of a step.
+    Told { step: StepId, found: Found },
     /// A person gave an answer.
     Said(Said),
     /// A person heard what became of it.
@@ -157,13 +158,9 @@ fn lines(what: &What, names: &mut Names) -> Vec<String> {
                 names.of('s', step.as_bytes())
             )]
         }
-        What::Told { step, happened } => {
-            let word = match happened {
-                Some(true) => "happened",
-                Some(false) => "did not happen",
-                None => "may have happened",
-            };
-            vec![format!("the probe of {} says that it {word}", names.of('s', step.as_bytes()))]
+        What::Told { step, found } => {
+            let name = names.of('s', step.as_bytes());
+            vec![format!("who was asked about {name} says: {}", found.as_str())]
         }
         What::Said(said) => {
             let question = names.of('q', said.question.as_bytes());
@@ -193,7 +190,10 @@ fn event_line(event: &Event, names: &mut Names) -> String {
         Body::StepRestarted(body) => {
             format!(" start {} epoch {} ({:?})", body.start, body.epoch.0, body.cause)
         }
-        Body::ProbeStarted(body) => format!(" epoch {} ({:?})", body.epoch.0, body.cause),
+        Body::ProbeStarted(body) => {
+            let who = if body.call.is_some() { "its probe" } else { "the host" };
+            format!(" {who} epoch {} ({:?})", body.epoch.0, body.cause)
+        }
         Body::ProbeFinished(body) => format!(" {}", body.found.as_str()),
         Body::StepFinished(body) => {
             let kind = body.observation.as_ref().map(|seen| seen.kind.as_str());

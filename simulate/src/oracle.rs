@@ -12,9 +12,10 @@ use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Ledgers as _, Store as _};
-use portcullis_domain::question::QuestionStatus;
+use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_domain::stream::{Stream, StreamKind};
+use portcullis_domain::wait::Wait;
 use portcullis_testkit::block_on;
 
 use crate::log::{Entry, What};
@@ -44,9 +45,8 @@ pub(crate) mod rule {
         "only a call that its receiver knows by its key is made again by itself, and once";
     /// Keys.
     pub(crate) const KEY: &str = "a key is that of one step, and a step has one key";
-    /// Probes.
-    pub(crate) const PROBE: &str =
-        "what a probe found is what the tool's own probe said of a call whose outcome is unknown";
+    /// Probes and hosts.
+    pub(crate) const PROBE: &str = "what was found is what the tool's own probe, or the host, said of a call whose outcome is unknown";
     /// Open outcomes.
     pub(crate) const OPEN: &str = "while an outcome is open, its tool changes nothing else";
     /// Outcomes are true.
@@ -153,7 +153,7 @@ pub(crate) fn waits(world: &World, runs: &[RunState]) {
             (RunStatus::Running, false) => true,
             _ => false,
         };
-        if !named {
+        if !named || !row_says(state, question) {
             let name = world.name(run);
             world.broke(
                 rule::WAITS,
@@ -161,4 +161,17 @@ pub(crate) fn waits(world: &World, runs: &[RunState]) {
             );
         }
     }
+}
+
+/// Whether the row's own word for the wait is the one that its other columns and its question come to.
+fn row_says(state: &RunState, question: Option<&Question>) -> bool {
+    let run = &state.run;
+    let wait = match (question.map(|q| (q.status, q.kind)), run.holder.is_some()) {
+        (Some((QuestionStatus::Open, QuestionKind::Approval)), _) => Wait::People,
+        (Some((QuestionStatus::Open, QuestionKind::UnknownOutcome)), _) => Wait::Outcome,
+        (_, true) => Wait::Driver,
+        (Some((QuestionStatus::Granted, _)), false) => Wait::Grant,
+        (_, false) => Wait::Resume,
+    };
+    run.waits == Some(wait) && run.free_since.is_some() == wait.is_free()
 }

@@ -70,7 +70,7 @@ pub(crate) async fn answer(site: Site, pid: Pid, question: Question, willing: bo
     let answer = opinion(world, &question);
     let Some(signed) = signed(world, &question, person, answer, slip) else { return };
     let said = Said { question: question.id, person, answer, signature: signed.signature };
-    world.log(What::Said(said));
+    world.log(What::Said(said.clone()));
     if !willing && world.chance(200) {
         let ms = world.draw(|draw| draw.below(2_000));
         site.sleep(ms).await;
@@ -79,6 +79,8 @@ pub(crate) async fn answer(site: Site, pid: Pid, question: Question, willing: bo
     let again = slip == Slip::Twice || heard == Heard::Doubt;
     if again && !willing {
         world.count("answer given twice");
+        // What becomes of the second time may be heard by nobody.
+        world.log(What::Said(said));
         give(&site, pid, &signed).await;
     }
 }

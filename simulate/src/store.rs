@@ -3,23 +3,16 @@
 use std::sync::Arc;
 
 use portcullis_canon::Digest;
-use portcullis_domain::approval::Approval;
-use portcullis_domain::content::Content;
 use portcullis_domain::event::Body;
-use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, Durability, Observer as _, Reminder, Store, StoreError,
 };
-use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row as _};
-use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Step;
-use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
+use portcullis_engine::Answers;
 
 use crate::executor::{Pid, pause};
 use crate::log::What;
@@ -41,16 +34,26 @@ enum Wrong {
 pub(crate) struct SimStore {
     world: Arc<World>,
     pid: Pid,
+    /// What hears of the answers that this process records.
+    answers: Option<Arc<Answers>>,
 }
 
 impl SimStore {
-    pub(crate) const fn new(world: Arc<World>, pid: Pid) -> Self {
-        Self { world, pid }
+    pub(crate) const fn new(world: Arc<World>, pid: Pid, answers: Option<Arc<Answers>>) -> Self {
+        Self { world, pid, answers }
     }
 
-    async fn reading(&self) {
-        let times = self.world.draw(|draw| u64::from(draw.chance(150)));
-        pause(times).await;
+    /// What was read arrives some time later.
+    fn late<'a, T: Send + 'a>(
+        &'a self,
+        read: BoxFuture<'a, Result<T, StoreError>>,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        Box::pin(async move {
+            let read = read.await;
+            let times = self.world.draw(|draw| u64::from(draw.chance(150)));
+            pause(times).await;
+            read
+        })
     }
 
     async fn slow(&self) {
@@ -122,6 +125,9 @@ impl SimStore {
                 self.world.log_as(self.pid, What::Committed { durability, events });
                 if let Some((run, epoch, until)) = take {
                     self.world.log_as(self.pid, What::Term { run, epoch, until });
+                }
+                if let Some(answers) = &self.answers {
+                    answers.committed(&committed.events);
                 }
             }
             Err(StoreError::LabelsMoved) => self.world.count("labels moved before commit 1"),
@@ -275,104 +281,14 @@ impl Store for SimStore {
         Box::pin(self.renew_as(scope, run, epoch, now, until))
     }
 
-    fn run<'a>(
+    portcullis_testkit::store_reads!(world.record, late);
+
+    fn remind<'a>(
         &'a self,
         scope: &'a Scope,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<RunState>, StoreError>> {
-        Box::pin(async move {
-            let read = self.world.record.run(scope, run).await;
-            self.reading().await;
-            read
-        })
-    }
-
-    fn lease<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<LeaseTerm>, StoreError>> {
-        Box::pin(async move {
-            let read = self.world.record.lease(scope, run).await;
-            self.reading().await;
-            read
-        })
-    }
-
-    fn thread<'a>(
-        &'a self,
-        scope: &'a Scope,
-        thread: ThreadId,
-    ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
-        Box::pin(async move {
-            let read = self.world.record.thread(scope, thread).await;
-            self.reading().await;
-            read
-        })
-    }
-
-    fn content<'a>(
-        &'a self,
-        scope: &'a Scope,
-        digest: Digest,
-    ) -> BoxFuture<'a, Result<Option<Content>, StoreError>> {
-        self.world.record.content(scope, digest)
-    }
-
-    fn spec(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
-        self.world.record.spec(digest)
-    }
-
-    fn runs<'a>(
-        &'a self,
-        scope: &'a Scope,
-        status: Option<RunStatus>,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
-        self.world.record.runs(scope, status, page)
-    }
-
-    fn steps<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: RunId,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Step>, StoreError>> {
-        self.world.record.steps(scope, run, page)
-    }
-
-    fn questions<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: Option<RunId>,
-        status: Option<QuestionStatus>,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
-        Box::pin(async move {
-            let read = self.world.record.questions(scope, run, status, page).await;
-            self.reading().await;
-            read
-        })
-    }
-
-    fn approvals<'a>(
-        &'a self,
-        scope: &'a Scope,
-        question: QuestionId,
-    ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
-        self.world.record.approvals(scope, question)
-    }
-
-    fn events<'a>(
-        &'a self,
-        scope: &'a Scope,
-        filter: EventFilter,
-    ) -> BoxFuture<'a, Result<Vec<StoredEvent>, StoreError>> {
-        Box::pin(async move {
-            let read = self.world.record.events(scope, filter).await;
-            self.reading().await;
-            read
-        })
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.world.record.remind(scope, reminder)
     }
 
     fn erase<'a>(

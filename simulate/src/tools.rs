@@ -7,7 +7,7 @@ use portcullis_canon::{Limits, Object, Value, parse};
 use portcullis_domain::id::StepId;
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{BoxFuture, Clock as _, ToolFailure, ToolOutput, ToolSource};
-use portcullis_domain::recovery::Probe;
+use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 
 use crate::log::{Effect, What};
@@ -123,7 +123,7 @@ fn drawn(world: &World, permit: &Permit, blocks: bool) -> Does {
 }
 
 /// Whether something was changed for a step.
-fn happened(world: &World, step: StepId) -> bool {
+pub(crate) fn happened(world: &World, step: StepId) -> bool {
     world.with_log(|log| {
         log.iter().any(|entry| match &entry.what {
             What::Effect(effect) => effect.step == step && effect.is_a_change(),
@@ -227,7 +227,12 @@ fn probe(world: &World, permit: &Permit, does: Does) -> Result<ToolOutput, ToolF
     };
     // An agent that calls it by itself asks about no call.
     if permit.start() == 0 {
-        world.log(What::Told { step: permit.step(), happened: says.then_some(about) });
+        let found = match (says, about) {
+            (true, true) => Found::Happened,
+            (true, false) => Found::DidNotHappen,
+            (false, _) => Found::Unknown,
+        };
+        world.log(What::Told { step: permit.step(), found });
     }
     Ok(ToolOutput { content: content.as_bytes().to_vec(), labels: None })
 }

@@ -14,13 +14,14 @@ use portcullis_domain::ports::{
 };
 use portcullis_domain::scope::Scope;
 use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
-use portcullis_engine::{Parts, RegisterError, Timing, Tools};
+use portcullis_engine::{Answers, Parts, Reconcile, RegisterError, Timing, Tools};
 use portcullis_policy::ClassTable;
 use portcullis_store::memory::MemoryStore;
 use portcullis_testkit::ports::{FixedProcesses, ManualClock, SeededEntropy};
 
 use crate::draw::Draw;
 use crate::executor::{Executor, Pid};
+use crate::host::Host;
 use crate::log::{Entry, Names, What};
 use crate::oracle::Broken;
 use crate::planted::Planted;
@@ -121,6 +122,8 @@ pub(crate) struct World {
     pub(crate) ring: Keyring,
     pub(crate) planted: Option<Planted>,
     pub(crate) scope: Scope,
+    /// Whether hosts can look outside.
+    has_hook: bool,
     entropy: Arc<SeededEntropy>,
     inner: Mutex<Inner>,
 }
@@ -157,7 +160,9 @@ impl World {
         let ring = Keyring::new(entries).unwrap_or_default();
         let rules = crate::history::draw_rules(&mut draw);
         let mood = Mood::draw(&mut draw);
+        let has_hook = draw.chance(500);
         Self {
+            has_hook,
             record: MemoryStore::new(clock.now(), entropy.as_ref()),
             clock,
             executor: Executor::default(),
@@ -319,6 +324,8 @@ impl Processes for Machine {
 pub(crate) struct Site {
     pub(crate) world: Arc<World>,
     tools: Arc<Tools>,
+    /// What hears of answers in a process that has a runner.
+    pub(crate) answers: Option<Arc<Answers>>,
 }
 
 impl Site {
@@ -326,14 +333,15 @@ impl Site {
         let world = Arc::new(world);
         let reading = Arc::new(Reading(Arc::clone(&world)));
         let writing = Arc::new(Writing(Arc::clone(&world)));
-        Ok(Self { world, tools: Arc::new(Tools::register(vec![reading, writing])?) })
+        let tools = Arc::new(Tools::register(vec![reading, writing])?);
+        Ok(Self { world, tools, answers: None })
     }
 
     /// The parts of a gate in one process.
     pub(crate) fn parts(&self, pid: Pid) -> Parts {
         let world = &self.world;
         Parts {
-            store: Arc::new(SimStore::new(Arc::clone(world), pid)),
+            store: Arc::new(SimStore::new(Arc::clone(world), pid, self.answers.clone())),
             clock: Arc::new(world.clock.clone()),
             entropy: world.entropy.clone(),
             spawn: Arc::new(world.executor.of(pid)),
@@ -344,7 +352,9 @@ impl Site {
             }),
             policy: world.rules.clone(),
             tools: Arc::clone(&self.tools),
-            reconcile: None,
+            reconcile: world
+                .has_hook
+                .then(|| Arc::new(Host { world: Arc::clone(world), pid }) as Arc<dyn Reconcile>),
             timing: TIMING,
         }
     }

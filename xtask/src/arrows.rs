@@ -21,9 +21,24 @@ struct Rule {
     never: &'static [&'static str],
 }
 
-/// Packages that no part of the product may reach: one TLS library (rustls with ring, later), one SQLite (ours).
-const NEVER_ANYWHERE: &[&str] =
-    &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys", "sqlite3-sys", "sqlx"];
+/// Packages that no part of the product may reach: one TLS library (rustls with ring), one SQLite (ours).
+const NEVER_ANYWHERE: &[&str] = &[
+    "openssl",
+    "openssl-sys",
+    "native-tls",
+    "aws-lc-rs",
+    "aws-lc-sys",
+    "sqlite3-sys",
+    "sqlx",
+    "ureq",
+    "curl",
+];
+
+/// What only one package may name in its manifest: whoever wants the network asks that one.
+const BEHIND: &[(&str, &[&str])] = &[(
+    "portcullis-egress",
+    &["reqwest", "hyper", "hyper-util", "hyper-rustls", "rustls", "tokio-rustls"],
+)];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -96,14 +111,44 @@ const RULES: &[Rule] = &[
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp"],
     },
     Rule {
+        package: "portcullis-egress",
+        may_use: &["portcullis-canon", "portcullis-domain"],
+        // No second version of HTTP, no cookies, nothing that unpacks: what is counted is what is handed out.
+        never: &[
+            "h2",
+            "h3",
+            "cookie_store",
+            "async-compression",
+            "brotli",
+            "flate2",
+            "zstd",
+            "rusqlite",
+            "libsqlite3-sys",
+            "landlock",
+            "axum",
+            "rmcp",
+            "wasmtime",
+        ],
+    },
+    Rule {
         package: "portcullis-tools",
-        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
+        may_use: &[
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-egress",
+            "portcullis-sandbox",
+        ],
         never: &["rusqlite", "libsqlite3-sys", "axum"],
     },
     Rule {
         package: "portcullis-agents",
         may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
         never: &["rusqlite", "libsqlite3-sys", "reqwest", "axum", "rmcp"],
+    },
+    Rule {
+        package: "portcullis-models",
+        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-egress"],
+        never: &["rusqlite", "libsqlite3-sys", "axum", "rmcp", "wasmtime", "landlock"],
     },
     Rule {
         package: "portcullis-engine",
@@ -134,7 +179,9 @@ const RULES: &[Rule] = &[
             "portcullis-audit",
             "portcullis-canon",
             "portcullis-domain",
+            "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -150,7 +197,9 @@ const RULES: &[Rule] = &[
             "portcullis-audit",
             "portcullis-canon",
             "portcullis-domain",
+            "portcullis-egress",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -167,6 +216,7 @@ const RULES: &[Rule] = &[
             "portcullis-canon",
             "portcullis-domain",
             "portcullis-engine",
+            "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
             "portcullis-store",
@@ -243,6 +293,13 @@ fn judge(package: &str, tree: &[Line], ours: &BTreeSet<&str>) -> Vec<String> {
         if *depth == 1 && ours.contains(name) && !rule.may_use.contains(&name) {
             broken.insert(format!("{package} uses {name}, which is no arrow of the design"));
         }
+        let owner = BEHIND.iter().find(|(_, behind)| behind.contains(&name));
+        if let Some((owner, _)) = owner
+            && *depth == 1
+            && *owner != package
+        {
+            broken.insert(format!("{package} uses {name}, which is behind {owner}"));
+        }
         if rule.never.contains(&name) || NEVER_ANYWHERE.contains(&name) {
             broken.insert(format!("{package} reaches {name}, which it must never"));
         }
@@ -302,6 +359,21 @@ mod tests {
                 "portcullis-engine reaches rusqlite, which it must never",
             ]
         );
+    }
+
+    #[test]
+    fn only_the_one_client_names_an_http_library() {
+        let text = "0portcullis-tools v0.1.0\n1portcullis-egress v0.1.0\n2reqwest v0.13.5\n";
+        assert_eq!(check_tree("portcullis-tools", text), Vec::<String>::new());
+        assert_eq!(
+            check_tree("portcullis-egress", "0portcullis-egress v0.1.0\n1reqwest v0.13.5\n"),
+            Vec::<String>::new()
+        );
+        let broken = check_tree("portcullis-tools", "0portcullis-tools v0.1.0\n1reqwest v0.13.5\n");
+        assert_eq!(broken, ["portcullis-tools uses reqwest, which is behind portcullis-egress"]);
+        let broken =
+            check_tree("portcullis-engine", "0portcullis-engine v0.1.0\n1x v1\n2reqwest v0.13.5\n");
+        assert_eq!(broken, ["portcullis-engine reaches reqwest, which it must never"]);
     }
 
     #[test]

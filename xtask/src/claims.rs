@@ -5,6 +5,7 @@
 //! the acceptance list names ([`acceptance`]) are looked up in the same build.
 
 mod acceptance;
+mod compile;
 mod list;
 mod mutate;
 mod page;
@@ -25,6 +26,7 @@ const PAGE: &str = "docs/security.md";
 
 /// Small changes of the product in a copy of the checkout, for others who break it on purpose.
 pub(crate) mod patches {
+    pub(crate) use super::compile::Planted;
     pub(crate) use super::list::Edit;
     pub(crate) use super::mutate::{apply, copy, misplaced_edits as misplaced, restore};
     pub(crate) use super::suite::{Place, into_target};
@@ -37,6 +39,10 @@ pub(crate) struct Options {
     pub(crate) write: bool,
     /// Apply each claim's mutation and require that a test fails.
     pub(crate) mutate: bool,
+    /// Compile what is planted, here and in the lists of the grid and the simulation.
+    pub(crate) compile: bool,
+    /// Compile all of it, not only what changed since it last compiled.
+    pub(crate) all: bool,
     /// Only the claims with these ids; all when empty.
     pub(crate) only: Vec<String>,
 }
@@ -87,7 +93,8 @@ pub(crate) fn run(root: &Path, members: &[Member], options: &Options) -> Result<
             .filter(|claim| options.only.is_empty() || options.only.contains(&claim.id));
         return mutate::run(root, members, &chosen.collect::<Vec<_>>());
     }
-    let findings = check(root, members)?;
+    let findings =
+        if options.compile { compile::run(root, options.all)? } else { check(root, members)? };
     for finding in &findings {
         println!("{finding}");
     }

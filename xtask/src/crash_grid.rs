@@ -16,18 +16,21 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::claims::patches::{self, Edit, Place};
+use crate::claims::patches::{self, Edit, Place, Planted};
 use crate::{Usage, process, table};
 
 /// The package of the grid.
 const PROGRAM: &str = "portcullis-crash-grid";
+
+/// The package of the command, which is killed too.
+const COMMAND: &str = "portcullis-cli";
 
 /// The list of faults.
 const FAULTS: &str = "crash-grid/faults.toml";
@@ -72,9 +75,17 @@ pub(crate) fn present(root: &Path) -> bool {
 }
 
 fn grid(root: &Path, arguments: &[String]) -> Result<bool> {
+    let mut build = process::cargo(root);
+    build.args(["build", "--quiet", "--locked", "--profile", "ci", "--package", COMMAND]);
+    if !process::show(&mut build)? {
+        bail!("the command does not build");
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = process::cargo(root);
     command.args(["run", "--quiet", "--locked", "--profile", "ci", "--package", PROGRAM, "--"]);
     command.args(arguments).arg("--out").arg(root.join("target/crash-grid"));
+    command.arg("--command").arg(target.join("ci/portcullis"));
     process::show(&mut command)
 }
 
@@ -97,6 +108,16 @@ fn parse(text: &str) -> Result<List> {
         }
     }
     Ok(list)
+}
+
+/// What the list plants.
+pub(crate) fn planted(root: &Path) -> Result<Vec<Planted>> {
+    let name = |fault: Fault| Planted {
+        name: format!("crash-grid {}", fault.id),
+        edits: fault.edit,
+        fails: false,
+    };
+    Ok(read(root)?.fault.into_iter().map(name).collect())
 }
 
 fn misplaced(root: &Path, faults: &[Fault]) -> Vec<String> {

@@ -43,10 +43,13 @@ usage: cargo xtask <command>
   claims --write      make docs/security.md from it
   claims --mutate [--only ID]…
                       break the product for each claim, in a copy, and require that a test fails
-  simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults
+  claims --compile [--all]
+                      plant each mutation and each fault of the grid and the simulation, in a copy, and require
+                      that it compiles; only what changed since it last did, or all
+  simulate [--seeds N] [--from S] | --seed S [--trace] | --model | --faults [ID…]
                       seeded histories of the engine against an oracle; a model explored exhaustively; planted
                       faults that have to be found
-  crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory]
+  crash-grid [--quick | --shard K/N | --all] [--story NAME]… [--store sqlite|memory|command]
                       kill runs at every point of their life, take them up again and count what happened;
                       without a choice a shard of about a minute and a half; the grid is kept in
                       target/crash-grid/grid.txt
@@ -106,7 +109,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
         "test" => stages::run(&run, rest),
         "tidy" if rest.is_empty() => Ok(tell("tidy", &stages::tidy_findings(&run)?)),
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),
-        "clippy" => stages::clippy(&root, rest),
+        "clippy" => stages::clippy(&run, rest),
         "claims" => claims::run(&root, &members, &claims_options(rest)?),
         "simulate" => simulate::run(&root, rest),
         "crash-grid" => crash_grid::run(&root, rest),
@@ -133,6 +136,8 @@ fn claims_options(arguments: &[String]) -> Result<claims::Options> {
         match argument.as_str() {
             "--write" => options.write = true,
             "--mutate" => options.mutate = true,
+            "--compile" => options.compile = true,
+            "--all" => options.all = true,
             "--only" => {
                 let id = arguments
                     .next()
@@ -142,8 +147,16 @@ fn claims_options(arguments: &[String]) -> Result<claims::Options> {
             other => bail!(Usage(format!("not understood: claims {other}"))),
         }
     }
-    if (options.write && options.mutate) || (!options.mutate && !options.only.is_empty()) {
-        bail!(Usage("--write stands alone, and --only goes with --mutate".to_owned()));
+    let one_thing =
+        [options.write, options.mutate, options.compile].iter().filter(|chosen| **chosen).count();
+    if one_thing > 1
+        || (!options.mutate && !options.only.is_empty())
+        || (options.all && !options.compile)
+    {
+        bail!(Usage(
+            "--write, --mutate and --compile stand alone; --only goes with --mutate, --all with --compile"
+                .to_owned()
+        ));
     }
     Ok(options)
 }
@@ -166,7 +179,9 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense_are_usage_errors() {
-        for text in ["--only", "--only a", "--write --mutate", "--all"] {
+        let read = options("--compile --all").expect("options");
+        assert!(read.compile && read.all);
+        for text in ["--only", "--only a", "--write --mutate", "--all", "--compile --write"] {
             assert!(options(text).expect_err("usage").is::<Usage>(), "{text}");
         }
     }

@@ -10,7 +10,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::claims::patches::{self, Edit, Place};
+use crate::Usage;
+use crate::claims::patches::{self, Edit, Place, Planted};
 use crate::process;
 
 /// The package.
@@ -37,8 +38,29 @@ struct Fault {
     edits: Vec<Edit>,
 }
 
-/// Runs the program, passing `arguments` on; true when all is well.
+/// What the list plants.
+pub(crate) fn planted(root: &Path) -> Result<Vec<Planted>> {
+    let name = |fault: Fault| Planted {
+        name: format!("simulate {}", fault.id),
+        edits: fault.edits,
+        fails: false,
+    };
+    Ok(read(root)?.into_iter().map(name).collect())
+}
+
+/// Runs the program, passing `arguments` on; true when all is well. `--faults ID…` plants the named faults of the
+/// product only.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
+    match arguments.split_first() {
+        Some((word, only)) if word == "--faults" && !only.is_empty() => in_the_product(root, only),
+        Some((word, _)) if word == "--faults" => {
+            Ok(program(root, arguments)? & in_the_product(root, &[])?)
+        }
+        _ => program(root, arguments),
+    }
+}
+
+fn program(root: &Path, arguments: &[String]) -> Result<bool> {
     let mut command = process::cargo(root);
     command.args([
         "run",
@@ -50,11 +72,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<bool> {
         PACKAGE,
         "--",
     ]);
-    let well = process::show(command.args(arguments))?;
-    if !arguments.iter().any(|argument| argument == "--faults") {
-        return Ok(well);
-    }
-    Ok(well & in_the_product(root)?)
+    process::show(command.args(arguments))
 }
 
 fn read(root: &Path) -> Result<Vec<Fault>> {
@@ -64,9 +82,14 @@ fn read(root: &Path) -> Result<Vec<Fault>> {
     Ok(kept.fault)
 }
 
-/// Plants each kept fault in a copy and requires that a history finds it, and its seed finds it again.
-fn in_the_product(root: &Path) -> Result<bool> {
-    let faults = read(root)?;
+/// Plants each kept fault, or those that are named, in a copy and requires that a history finds it, and its seed finds it
+/// again.
+fn in_the_product(root: &Path, only: &[String]) -> Result<bool> {
+    let mut faults = read(root)?;
+    if let Some(unknown) = only.iter().find(|id| !faults.iter().any(|fault| fault.id == **id)) {
+        bail!(Usage(format!("no fault has the id `{unknown}`")));
+    }
+    faults.retain(|fault| only.is_empty() || only.contains(&fault.id));
     let place = patches::copy(root)?;
     if let Some(found) = broken(&play(&place, &["--seeds", "100"])?) {
         bail!("with nothing planted: {found}");

@@ -247,19 +247,19 @@ fn clippy_stage(run: &Run<'_>) -> Result<Ended> {
     if !provision::component(run.root, "clippy", "clippy") {
         return Ok(Ended::Skipped("clippy is not installed and rustup cannot add it".to_owned()));
     }
-    Ok(held_or(clippy(run.root, &[])?, "clippy has warnings"))
+    Ok(held_or(clippy(run, &[])?, "clippy has warnings"))
 }
 
 /// Lints twice: the product with the bans of `clippy.toml`, then everything without them, since tests may open files,
 /// read the clock and start programs.
-pub(crate) fn clippy(root: &Path, packages: &[String]) -> Result<bool> {
+pub(crate) fn clippy(run: &Run<'_>, packages: &[String]) -> Result<bool> {
     let passes: [(&[&str], &[&str]); 2] = [
-        (&["--lib", "--bins"], &["-D", "warnings"]),
+        (product(run.members, packages), &["-D", "warnings"]),
         (&["--all-targets"], &["-D", "warnings", "-A", "clippy::disallowed_methods"]),
     ];
     let mut held = true;
     for (targets, lints) in passes {
-        let mut command = process::cargo(root);
+        let mut command = process::cargo(run.root);
         command.args(["clippy", "--locked", "--profile", "ci"]).args(targets);
         if packages.is_empty() {
             command.arg("--workspace");
@@ -271,6 +271,13 @@ pub(crate) fn clippy(root: &Path, packages: &[String]) -> Result<bool> {
         held &= process::show(&mut command)?;
     }
     Ok(held)
+}
+
+/// What names the product of these packages to cargo, which refuses `--lib` where none of them has a library.
+fn product(members: &[Member], packages: &[String]) -> &'static [&'static str] {
+    let chosen = |member: &&Member| packages.is_empty() || packages.contains(&member.name);
+    let has_lib = members.iter().filter(chosen).any(|member| member.has_lib);
+    if has_lib { &["--lib", "--bins"] } else { &["--bins"] }
 }
 
 fn features(run: &Run<'_>) -> Result<Ended> {
@@ -336,6 +343,19 @@ mod tests {
         let counts = Counts { passed: 3, failed: 0, skipped: 0 };
         let (result, counts, held) = report(&Ended::Counted(counts, false));
         assert_eq!((result.as_str(), counts.failed, held), ("FAILED", 1, false));
+    }
+
+    #[test]
+    fn a_package_without_a_library_is_linted_by_its_programs() {
+        let root = crate::workspace::root().expect("root");
+        let members = crate::workspace::members(&root).expect("members");
+        let of = |names: &[&str]| {
+            product(&members, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["xtask"]), ["--bins"]);
+        for names in [&[][..], &["xtask", "portcullis-canon"]] {
+            assert_eq!(of(names), ["--lib", "--bins"], "{names:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Verification: walks a whole store again and reports whatever does not follow from its events.
 //!
 //! Each journal is walked in pages: sequence, previous hash, payload digest, hash. Where a stream begins,
-//! the whole stream is read, its chain checked, and folded again; each row that the fold names is then
+//! the whole stream is read on another thread, its chain checked, and folded again; each row that the fold names is then
 //! compared cell by cell with its table, each content and spec with its digest, each approval with the
 //! question it answers and the key that signed it. Where a grant was used, the answers to it must have been
 //! leave to run, as the gate itself asks: by enough different people of the role that the card names. Totals
@@ -12,16 +12,18 @@
 //! counts. A revoked key counts for nothing, whatever time its answers state, since whoever stole it states any;
 //! a call that was let run on its word is then a break.
 //!
-//! Memory holds one page, one run's window, the digests of the tool specs and a bounded list of contents
+//! Memory holds a few pages, one run's window, the digests of the tool specs and a bounded list of contents
 //! whose erasure is still to be found. What a verification of the store alone cannot see is a tail that was
 //! cut, or a record rewritten from some event on by somebody who can write the whole file: pass a
 //! [`Head`] that was kept elsewhere.
 //!
-//! Soft state is not verified: lease terms and the oldest writer admitted.
+//! Soft state is not verified: lease terms, the oldest writer admitted, and what people were reminded of.
 
 mod approvals;
 mod contents;
+mod decode;
 mod journal;
+mod readers;
 mod recovery;
 mod report;
 mod rows;
@@ -29,17 +31,33 @@ pub(crate) mod stored;
 mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use portcullis_canon::Digest;
+use portcullis_domain::id::InstanceId;
 use portcullis_domain::ports::{Ledger, ReviewerKeys, StoreError};
 
 pub use report::{Break, Grants, JournalReport, Place, Report, Signatures};
 
 use crate::head::{Head, HeadResult, compare_head};
 use crate::keys::PublicKey;
+use decode::decode;
+use journal::{Found, Journals};
+use readers::Reader;
+use report::Breaks;
+
+/// How many threads walk a store at once, when it has as many readers; with fewer they take turns.
+pub const THREADS: usize = 4;
 
 /// Events of one page.
 const PAGE: u32 = 128;
+
+/// The most streams that the walk of the journals is ahead of that of the streams.
+const MOST_BEGUN: usize = 64;
+
+/// The most parts of streams that are decoded and not yet folded.
+const MOST_PARTS: usize = 8;
 
 /// After this many breaks the walk ends: the store is beyond doubt not what was written.
 pub const MAX_BREAKS: usize = 100;
@@ -74,21 +92,75 @@ pub enum VerifyError {
         "the store names more than {MAX_SPECS} different tool specs, which is more than can be counted"
     )]
     TooManySpecs,
+    /// The system starts no more threads.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
 }
 
-/// Walks the whole snapshot.
+/// Walks the whole snapshot, on as many threads as the ledger has readers for; see [`Ledgers::begin_for`] and
+/// [`THREADS`].
+///
+/// [`Ledgers::begin_for`]: portcullis_domain::ports::Ledgers::begin_for
 ///
 /// # Errors
 /// [`VerifyError`] when there is no result. A store that was changed is a result: see [`Report::breaks`].
 pub fn verify(ledger: &mut dyn Ledger, options: Options<'_>) -> Result<Report, VerifyError> {
-    let mut walk = Walk::new(ledger, options);
-    match walk.all() {
+    let instance = ledger.instance();
+    let mut others: Vec<_> = (1..THREADS).map_while(|_| ledger.another()).collect();
+    let own = Reader::new(ledger);
+    let others: Vec<_> = others.iter_mut().map(|other| Reader::new(other.as_mut())).collect();
+    let other = |place: usize| others.get(place).unwrap_or(&own);
+    let readers = [other(0), other(1), other(2)];
+    let mut walk = Walk::new(&own, instance, options);
+    match walk.all(readers) {
         Ok(()) | Err(Stop::Enough) => {}
         Err(Stop::Error(error)) => return Err(error),
     }
     let mut report = walk.report;
+    report.cut_short = walk.breaks.cut_short;
+    report.breaks = walk.breaks.into_vec();
     report.conclude();
     Ok(report)
+}
+
+/// What the threads came to.
+struct Walked {
+    sound: Result<(), StoreError>,
+    found: Result<Found, VerifyError>,
+    folded: Result<(), Stop>,
+}
+
+/// Walks on threads of their own: the check of the file, the journals, and the streams, whose events one thread
+/// decodes and this one folds. What hands on waits for what takes, so that little is in memory between them.
+fn on_threads<'l>(
+    walk: &mut Walk<'_>,
+    [file, journals, streams]: [&'l Reader<'l>; 3],
+) -> Result<Walked, VerifyError> {
+    let instance = walk.report.instance;
+    thread::scope(|scope| {
+        let (begun, beginnings) = sync_channel(MOST_BEGUN);
+        let (decoded, parts) = sync_channel(MOST_PARTS);
+        let start = |name: &str| thread::Builder::new().name(format!("portcullis-{name}"));
+        let decoding = start("decode")
+            .spawn_scoped(scope, move || decode(streams, instance, beginnings, &decoded))
+            .map_err(VerifyError::Thread)?;
+        let walking = start("journal")
+            .spawn_scoped(scope, move || Journals::new(journals, instance, begun).walk())
+            .map_err(VerifyError::Thread)?;
+        let checking = start("check")
+            .spawn_scoped(scope, move || file.read(|ledger| ledger.sound()))
+            .map_err(VerifyError::Thread)?;
+        let folded = walk.streams(&parts);
+        // Whoever hands on learns that nothing more is taken.
+        drop(parts);
+        joined(decoding.join());
+        Ok(Walked { sound: joined(checking.join()), found: joined(walking.join()), folded })
+    })
+}
+
+/// What a thread came to; its panic is this thread's.
+fn joined<T>(thread: thread::Result<T>) -> T {
+    thread.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Why a walk ends before its end.
@@ -119,12 +191,14 @@ struct Folded {
     questions: u64,
     approvals: u64,
     threads: u64,
+    budgets: u64,
 }
 
 struct Walk<'a> {
-    ledger: &'a mut dyn Ledger,
+    reader: &'a Reader<'a>,
     options: Options<'a>,
     report: Report,
+    breaks: Breaks,
     folded: Folded,
     /// True until a stream could not be folded to its end; totals of rows mean nothing then.
     all_folded: bool,
@@ -138,11 +212,12 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(ledger: &'a mut dyn Ledger, options: Options<'a>) -> Self {
+    fn new(reader: &'a Reader<'a>, instance: InstanceId, options: Options<'a>) -> Self {
         Self {
-            report: Report::of(ledger.instance()),
-            ledger,
+            reader,
             options,
+            report: Report::of(instance),
+            breaks: Breaks::default(),
             folded: Folded::default(),
             all_folded: true,
             in_streams: 0,
@@ -152,38 +227,34 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn all(&mut self) -> Result<(), Stop> {
-        match self.ledger.sound() {
-            Err(StoreError::Damaged { .. }) => self.broken(Break::Unsound)?,
+    fn all<'l>(&mut self, readers: [&'l Reader<'l>; 3]) -> Result<(), Stop> {
+        let Walked { sound, found, folded } = on_threads(self, readers)?;
+        let found = found?;
+        if let Err(Stop::Error(error)) = folded {
+            return Err(error.into());
+        }
+        let mut unsound = Breaks::default();
+        match sound {
+            Err(StoreError::Damaged { .. }) => unsound.add(Break::Unsound)?,
             sound => sound?,
         }
-        match self.ledger.journals() {
-            Ok(journals) => journals.into_iter().try_for_each(|journal| self.journal(journal))?,
-            Err(StoreError::Damaged { table }) => {
-                self.broken(Break::RowDamaged { table, key: "the list of journals".to_owned() })?;
-            }
-            Err(error) => return Err(error.into()),
+        self.report.journals = found.journals;
+        self.report.events = found.events;
+        self.breaks = Breaks::joined([unsound, found.breaks, std::mem::take(&mut self.breaks)]);
+        if self.breaks.cut_short {
+            return Err(Stop::Enough);
         }
         self.find_erasures()?;
         self.totals()?;
         self.heads()
     }
 
-    /// Reports a break, once: the walks of a journal and of a stream may both come upon it.
     fn broken(&mut self, found: Break) -> Result<(), Stop> {
-        if self.report.breaks.contains(&found) {
-            return Ok(());
-        }
-        self.report.breaks.push(found);
-        if self.report.breaks.len() < MAX_BREAKS {
-            return Ok(());
-        }
-        self.report.cut_short = true;
-        Err(Stop::Enough)
+        self.breaks.add(found)
     }
 
     fn totals(&mut self) -> Result<(), Stop> {
-        let Folded { runs, steps, questions, approvals, threads } = self.folded;
+        let Folded { runs, steps, questions, approvals, threads, budgets } = self.folded;
         let events = self.report.events;
         if self.in_streams != events {
             self.broken(Break::EventsApart { journals: events, streams: self.in_streams })?;
@@ -196,16 +267,17 @@ impl<'a> Walk<'a> {
             self.total("questions", questions)?;
             self.total("approvals", approvals)?;
             self.total("threads", threads)?;
+            self.total("budgets", budgets)?;
             self.total("contents", self.owned)?;
             self.total("specs", specs)?;
         }
-        self.report.rows = runs + steps + questions + approvals + threads;
+        self.report.rows = runs + steps + questions + approvals + threads + budgets;
         self.report.specs = specs;
         Ok(())
     }
 
     fn total(&mut self, table: &'static str, expected: u64) -> Result<(), Stop> {
-        let found = self.ledger.count(table)?;
+        let found = self.reader.read(|ledger| ledger.count(table))?;
         match found.cmp(&expected) {
             std::cmp::Ordering::Equal => Ok(()),
             std::cmp::Ordering::Greater => self.broken(Break::RowExtra { table, expected, found }),
@@ -220,7 +292,7 @@ impl<'a> Walk<'a> {
                 self.broken(Break::HeadSignature { journal, seq })?;
                 continue;
             }
-            match compare_head(self.ledger, head)? {
+            match self.reader.read(|ledger| compare_head(ledger, head))? {
                 HeadResult::Same | HeadResult::Grown => self.report.heads += 1,
                 HeadResult::Cut => self.broken(Break::HeadCut { journal, seq })?,
                 HeadResult::Diverged => self.broken(Break::HeadDiverged { journal, seq })?,

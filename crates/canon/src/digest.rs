@@ -47,11 +47,17 @@ pub enum Kind {
     Key,
     /// What makes two starts of one step one call for its receiver.
     IdempotencyKey,
+    /// A model's name and the canonical request that it was sent.
+    ModelRequest,
+    /// The mark around outside content in a request to a model: a secret, a place, the content.
+    Fence,
+    /// Whose budget of which day it is.
+    Budget,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -70,6 +76,9 @@ impl Kind {
         Self::Schema,
         Self::Key,
         Self::IdempotencyKey,
+        Self::ModelRequest,
+        Self::Fence,
+        Self::Budget,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -94,6 +103,9 @@ impl Kind {
             Self::Schema => "schema",
             Self::Key => "key",
             Self::IdempotencyKey => "idempotency-key",
+            Self::ModelRequest => "model-request",
+            Self::Fence => "fence",
+            Self::Budget => "budget",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Why a person is asked again about a call to which somebody said yes already.
 
 use portcullis_canon::Digest;
-use portcullis_domain::ports::{MAX_PAGE, Page};
+use portcullis_domain::ports::Pages;
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::verdict::Reviewers;
@@ -34,17 +34,13 @@ pub(crate) async fn earlier_yes(
     if question.kind != QuestionKind::Approval {
         return Ok(None);
     }
-    let (mut last, mut offset) = (None, 0_u64);
-    loop {
-        let page = Page { offset, limit: MAX_PAGE };
+    let (mut last, mut pages) = (None, Pages::all());
+    while let Some(page) = pages.next_page() {
         let gone = Some(QuestionStatus::Withdrawn);
-        let rows = db.questions(scope, Some(question.run), gone, page).await?;
-        let mut own = rows.rows.into_iter().flatten().filter(|before| before.step == question.step);
+        let rows = db.questions(scope, Some(question.run), gone, page).await?.rows;
+        pages.read(rows.len());
+        let mut own = rows.into_iter().flatten().filter(|before| before.step == question.step);
         last = own.next_back().or(last);
-        offset = offset.saturating_add(u64::from(MAX_PAGE));
-        if offset >= rows.total {
-            break;
-        }
     }
     let granted = last.filter(|before| before.id != question.id && was_granted(before));
     Ok(granted.map(|before| why(&before, &question.reviewers, question.call)))

@@ -435,6 +435,9 @@ fn not_found(error: SpawnError, program: &str, base: &Path) -> Failure {
         return failure
             .hint(format!("a program of this folder is named by its path: `./{program}`"));
     }
+    if matches!(failure.code(), Code::AgentStart) && failure.advice().is_none() {
+        return failure.hint("check its name, which is looked for in PATH, or name its whole path");
+    }
     failure
 }
 

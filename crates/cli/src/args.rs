@@ -48,17 +48,21 @@ pub(crate) enum Command {
     /// Make the folders, a key and a configuration file
     Init(commands::init::Args),
     /// Start a run
-    Run(commands::run::Args),
+    Run(Box<commands::run::Args>),
     /// Go on with a run
     Resume(commands::resume::Args),
     /// List runs
     Runs(commands::runs::Args),
     /// Show one run
     Show(commands::show::Args),
+    /// Show what was spent on models: by a run, or on a day
+    Spend(commands::spend::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person
     Inbox(commands::inbox::Args),
+    /// Say what happens to questions, remind of those that end soon, and end those past their time
+    Watch(commands::watch::Args),
     /// Say yes to a question
     Approve(commands::approve::Args),
     /// Say no to a question

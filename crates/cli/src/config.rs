@@ -1,5 +1,7 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod numbers;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -13,7 +15,7 @@ use portcullis_domain::label::Name;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
-use portcullis_policy::{ClassTable, Outcome};
+use portcullis_policy::{ClassTable, MAX_REVIEWERS, Outcome};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::{Datetime, Offset};
@@ -22,11 +24,16 @@ use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 
+use numbers::{Given, Number, RawLimits};
+
 /// The most bytes that a configuration may have.
 const MAX_BYTES: u64 = 1024 * 1024;
 
+/// How long before a question or a grant ends people are reminded of it, unless something else is said.
+const REMIND_BEFORE: Duration = Duration::from_secs(15 * 60);
+
 /// What the operator configured; the defaults where they said nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Config {
     /// The file, absolute; nothing when there is none.
     pub(crate) path: Option<PathBuf>,
@@ -38,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     /// How long a lease holds without being renewed; the gate's own default where nothing is said.
     pub(crate) lease: Option<Duration>,
+    /// How long before a question or a grant ends people are reminded of it; nothing when they are not.
+    pub(crate) remind_before: Option<Duration>,
     /// The folder for the file tools, absolute.
     pub(crate) files: Option<PathBuf>,
     /// The agent, and what it is given.
@@ -48,12 +57,30 @@ pub(crate) struct Config {
     pub(crate) head: Option<PathBuf>,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            path: None,
+            classes: ClassTable::default(),
+            asks: BTreeMap::new(),
+            limits: Limits::default(),
+            lease: None,
+            remind_before: Some(REMIND_BEFORE),
+            files: None,
+            agent: None,
+            reviewers: Vec::new(),
+            head: None,
+        }
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
     classes: RawClasses,
-    limits: Option<Spanned<Limits>>,
+    limits: RawLimits,
     lease: RawLease,
+    approvals: RawApprovals,
     files: RawFiles,
     agent: RawAgent,
     reviewers: Vec<RawReviewer>,
@@ -72,7 +99,13 @@ struct RawClasses {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawLease {
-    term_ms: Option<Spanned<u64>>,
+    term_ms: Given,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawApprovals {
+    remind_before_ms: Given,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -198,35 +231,38 @@ fn trusted(path: &Path) -> Result<String, Failure> {
 
 /// The term of a lease. A shorter one ends while a busy machine is on its way to renew it; a longer one keeps a run from
 /// being taken up when its holder is gone without proof.
-fn lease(term_ms: Spanned<u64>) -> Result<Duration, Misfit> {
-    let span = term_ms.span();
-    match term_ms.into_inner() {
-        ms @ 1_000..=3_600_000 => Ok(Duration::from_millis(ms)),
-        _ => Err(Misfit::at(&span, "a lease has a term of 1000 to 3600000 milliseconds")),
-    }
+const LEASE_TERM: Number =
+    Number { key: "term_ms", unit: "milliseconds", least: 1_000, most: Some(3_600_000) };
+
+/// How long before an end people are reminded of it: thirty days at most, so that a reminder is of something near.
+const REMINDER: Number = Number {
+    key: "remind_before_ms",
+    unit: "milliseconds (0 reminds nobody)",
+    least: 0,
+    most: Some(30 * 24 * 3_600_000),
+};
+
+fn remind_before(given: &Given) -> Result<Option<Duration>, Misfit> {
+    Ok(match REMINDER.read(given)? {
+        None => Some(REMIND_BEFORE),
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms)),
+    })
 }
 
 /// Both steps. Relative paths start at `base`.
 fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
     let raw: Raw = toml::from_str(text)
         .map_err(|error| Misfit { at: error.span(), message: error.message().to_owned() })?;
-    let limits = match raw.limits {
-        None => Limits::default(),
-        Some(limits) => {
-            let span = limits.span();
-            let limits = limits.into_inner();
-            limits.check().map_err(|error| Misfit::at(&span, error.to_string()))?;
-            limits
-        }
-    };
     let absolute = |path: PathBuf| base.join(path);
     let said = classes(ClassTable::empty(), &raw.classes)?;
     Ok(Config {
         path: None,
         classes: classes(ClassTable::default(), &raw.classes)?,
         asks: said.roles().into_iter().map(|(role, count)| (role.to_owned(), count)).collect(),
-        limits,
-        lease: raw.lease.term_ms.map(lease).transpose()?,
+        limits: raw.limits.read()?,
+        lease: LEASE_TERM.read(&raw.lease.term_ms)?.map(Duration::from_millis),
+        remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
         agent: agent(raw.agent, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
@@ -280,7 +316,10 @@ fn outcome(value: &Spanned<toml::Value>) -> Result<Outcome, Misfit> {
         Some(count) => count
             .as_integer()
             .and_then(|count| u32::try_from(count).ok())
-            .ok_or_else(|| misfit("count has to be a number of people"))?,
+            .filter(|count| (1..=MAX_REVIEWERS).contains(count))
+            .ok_or_else(|| {
+                misfit(&format!("`count` is a whole number of people, 1 to {MAX_REVIEWERS}"))
+            })?,
     };
     let ask = Outcome::ask(role, count).map_err(|error| misfit(&error.to_string()))?;
     match table.get("on_rejection").map(toml::Value::as_str) {
@@ -393,6 +432,8 @@ mod tests {
         let config = good("# nothing\n");
         assert_eq!(config.classes.id(), ClassTable::default().id());
         assert_eq!((config.limits, config.lease), (Limits::default(), None));
+        assert_eq!(config.remind_before, Some(REMIND_BEFORE));
+        assert_eq!(good("[approvals]\nremind_before_ms = 0\n").remind_before, None);
         assert!(config.files.is_none() && config.agent.is_none() && config.reviewers.is_empty());
     }
 
@@ -401,7 +442,8 @@ mod tests {
         let config = good(&format!(
             "[classes]\nread_only = 'allow'\nlocal_mutation = 'ask'\n\
              destructive = {{ ask = 'owner', count = 2, on_rejection = 'observe' }}\n\
-             [limits]\nmax_steps = 7\nquestion_ttl_ms = 1000\n[lease]\nterm_ms = 5000\n[files]\nroot = 'data'\n\
+             [limits]\nmax_steps = 7\nquestion_ttl_ms = 1000\n[lease]\nterm_ms = 5000\n\
+             [approvals]\nremind_before_ms = 60000\n[files]\nroot = 'data'\n\
              [agent]\ncommand = 'exec:python3 a.py'\nnetwork = true\nenv = ['TOKEN']\n\
              [head]\nfile = '/mnt/heads'\n\
              [[reviewers]]\nperson = 'ann'\nroles = ['operator', 'owner']\nkey = '{KEY}'\n\
@@ -414,6 +456,7 @@ mod tests {
         assert_eq!(config.classes.id(), table.id());
         assert_eq!((config.limits.max_steps, config.limits.max_denials), (7, 20));
         assert_eq!(config.lease, Some(Duration::from_secs(5)));
+        assert_eq!(config.remind_before, Some(Duration::from_secs(60)));
         assert_eq!(config.files.unwrap(), Path::new("/etc/base/data"));
         assert_eq!(config.head.unwrap(), Path::new("/mnt/heads"));
         let agent = config.agent.unwrap();
@@ -437,12 +480,43 @@ mod tests {
         bad("[classes]\nread_only = { ask = 'a b' }\n", "line 2, column 13: a question needs");
         bad(
             "[classes]\nread_only = { ask = 'a', count = 0 }\n",
-            "line 2, column 13: a question needs",
+            "line 2, column 13: `count` is a whole number of people, 1 to 16",
         );
-        bad("[classes]\nread_only = { ask = 'a', count = -1 }\n", "line 2, column 13: count");
-        bad("[limits]\nmax_steps = 0\n", "line 1, column");
+        bad(
+            "[classes]\nread_only = { ask = 'a', count = -1 }\n",
+            "line 2, column 13: `count` is a whole number of people, 1 to 16",
+        );
+        bad(
+            "[limits]\nmax_denials = 5\nmax_steps = 0\n",
+            "line 3, column 13: `max_steps` is a whole number of steps, 1 or more",
+        );
+        bad(
+            "[limits]\nmax_steps = '7'\n",
+            "line 2, column 13: `max_steps` is a whole number of steps, 1 or more",
+        );
+        bad(
+            "[limits]\nquestion_ttl_ms = 1.5\n",
+            "line 2, column 19: `question_ttl_ms` is a whole number of milliseconds, 1 or more",
+        );
+        for odd in ["99999999999999999999", "-1", "1e3", "true", "[1]", "{ a = 1 }", "1979-05-27"] {
+            bad(
+                &format!("[limits]\nmax_active_ms = {odd}\n"),
+                "line 2, column 17: `max_active_ms` is a whole number of milliseconds, 1 or more",
+            );
+        }
+        bad(
+            "[limits]\nloop_threshold = 33\n",
+            "line 2, column 18: `loop_threshold` is a whole number of repetitions, 1 to 32",
+        );
+        bad(
+            "[approvals]\nremind_before_ms = -1\n",
+            "line 2, column 20: `remind_before_ms` is a whole number of milliseconds (0 reminds nobody), 0 to 2592000000",
+        );
         bad("[limits]\nmax_stepz = 1\n", "line 2, column 1: unknown field `max_stepz`");
-        bad("[lease]\nterm_ms = 999\n", "line 2, column 11: a lease has a term");
+        bad(
+            "[lease]\nterm_ms = 999\n",
+            "line 2, column 11: `term_ms` is a whole number of milliseconds, 1000 to 3600000",
+        );
         bad("[agent]\ncommand = 'tidy.py'\n", "line 2, column 11: ");
         bad(
             "[[reviewers]]\nperson='a'\nroles=['r']\nkey='ed25519:00'\n",

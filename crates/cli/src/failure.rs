@@ -250,6 +250,7 @@ impl From<StoreError> for Failure {
             | StoreError::QuestionState { .. }
             | StoreError::DigestChanged
             | StoreError::OutcomeOpen { .. }
+            | StoreError::BudgetSpent { .. }
             | StoreError::Stale
             | StoreError::LabelsMoved
             | StoreError::NotDue => Self::new(Code::State, sentence)
@@ -280,6 +281,7 @@ impl From<GateError> for Failure {
             GateError::Content(_) => Self::new(Code::Damaged, sentence),
             GateError::NoCapacity => Self::new(Code::NoCapacity, sentence),
             GateError::Uncovered => Self::new(Code::Store, sentence),
+            GateError::Unpriced(_) | GateError::TooDeep => Self::usage(sentence),
             GateError::Misuse(_) | GateError::Executor | GateError::Bug(_) => {
                 Self::new(Code::Bug, sentence)
             }
@@ -394,6 +396,7 @@ impl From<SpawnError> for Failure {
 impl From<FilesError> for Failure {
     fn from(error: FilesError) -> Self {
         Self::new(Code::FilesRoot, error.to_string())
+            .hint("name a folder of your own that is there and that no state, key or rule lies in")
     }
 }
 

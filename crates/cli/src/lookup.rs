@@ -9,7 +9,7 @@ use portcullis_domain::approval::Approval;
 use portcullis_domain::content::ContentRef;
 use portcullis_domain::grant::{ApprovalFault, Grant};
 use portcullis_domain::id::{QuestionId, RunId, StepId};
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, Page, StoreError};
+use portcullis_domain::ports::{EventPages, Pages, StoreError};
 use portcullis_domain::proposal::Proposal;
 use portcullis_domain::question::{Card, Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row};
@@ -65,7 +65,8 @@ fn typed<T: FromStr>(text: &str, prefix: &str) -> Option<Typed<T>> {
 /// Reads a run's id from the command line.
 pub(crate) fn run_arg(text: &str) -> Result<RunArg, String> {
     typed(text, RunId::PREFIX).ok_or_else(|| {
-        "expected `run_` and 32 hexadecimal digits, or the first 8 or more".to_owned()
+        "expected `run_` and its 32 hexadecimal digits, or `run_` and at least the first 8"
+            .to_owned()
     })
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn run_arg(text: &str) -> Result<RunArg, String> {
 pub(crate) fn question_arg(text: &str) -> Result<QuestionArg, String> {
     let question = typed(text, QuestionId::PREFIX).map(QuestionArg::Question);
     question.or_else(|| typed(text, RunId::PREFIX).map(QuestionArg::Run)).ok_or_else(|| {
-        "expected `q_` or `run_` and 32 hexadecimal digits, or the first 8 or more".to_owned()
+        "expected `q_` or `run_` and its 32 hexadecimal digits, or at least the first 8".to_owned()
     })
 }
 
@@ -113,36 +114,31 @@ pub(crate) async fn run_id(
         }
         Typed::Begins(begins) => begins,
     };
-    let (mut found, mut offset) = (None, 0_u64);
-    loop {
-        let rows = db.runs(scope, None, Page { offset, limit: MAX_PAGE }).await?;
-        only(&mut found, rows.rows.iter().flatten().map(|run| run.id), begins, "run")?;
-        offset = offset.saturating_add(u64::from(MAX_PAGE));
-        if offset >= rows.total.min(MAX_SEARCHED) {
-            return found.ok_or_else(|| unknown("run"));
-        }
+    let (mut found, mut pages) = (None, Pages::at_most(MAX_SEARCHED));
+    while let Some(page) = pages.next_page() {
+        let rows = db.runs(scope, None, page).await?.rows;
+        only(&mut found, rows.iter().flatten().map(|run| run.id), begins, "run")?;
+        pages.read(rows.len());
     }
+    found.ok_or_else(|| unknown("run"))
 }
 
 /// Every run of which an event is recorded, in the order of their first events; the table of runs is not asked.
 /// Holds 16 bytes for each run.
 pub(crate) async fn recorded_runs(db: &dyn Database, scope: &Scope) -> Result<Vec<RunId>, Failure> {
     let (mut seen, mut runs) = (HashSet::new(), Vec::new());
-    let mut after = 0_u64;
-    loop {
-        let page = db.events(scope, EventFilter { stream: None, after, limit: MAX_PAGE }).await?;
+    let mut pages = EventPages::all(None);
+    while let Some(wanted) = pages.next_page() {
+        let page = db.events(scope, wanted).await?;
         let streams = page.iter().filter(|event| event.stream_kind == StreamKind::Run.as_str());
         for id in streams.filter_map(|event| event.stream_id.as_slice().try_into().ok()) {
             if seen.insert(id) {
                 runs.push(RunId::from_bytes(id));
             }
         }
-        // Only an empty page is the end, and a journal that does not go on has none.
-        match page.last().and_then(|event| u64::try_from(event.journal_seq).ok()) {
-            Some(last) if last > after => after = last,
-            _ => return Ok(runs),
-        }
+        pages.read(&page);
     }
+    Ok(runs)
 }
 
 /// The row of the run that was typed. Damaged rows of its steps are no hindrance.
@@ -203,16 +199,13 @@ async fn open_question(
     scope: &Scope,
     begins: &str,
 ) -> Result<QuestionId, Failure> {
-    let (mut found, mut offset) = (None, 0_u64);
-    loop {
-        let page = Page { offset, limit: MAX_PAGE };
-        let rows = db.questions(scope, None, Some(QuestionStatus::Open), page).await?;
-        only(&mut found, rows.rows.iter().flatten().map(|q| q.id), begins, "open question")?;
-        offset = offset.saturating_add(u64::from(MAX_PAGE));
-        if offset >= rows.total.min(MAX_SEARCHED) {
-            return found.ok_or_else(|| unknown("open question"));
-        }
+    let (mut found, mut pages) = (None, Pages::at_most(MAX_SEARCHED));
+    while let Some(page) = pages.next_page() {
+        let rows = db.questions(scope, None, Some(QuestionStatus::Open), page).await?.rows;
+        only(&mut found, rows.iter().flatten().map(|q| q.id), begins, "open question")?;
+        pages.read(rows.len());
     }
+    found.ok_or_else(|| unknown("open question"))
 }
 
 /// A content that is to be shown.

@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use crate::again;
 use crate::assemble::Database;
 use crate::output::invalid;
+use crate::output::text::money;
 
 /// Lines that may wait for the terminal.
 const MAX_WAITING: usize = 4096;
@@ -203,7 +204,15 @@ impl Progress {
             Body::RunFinished(body) => {
                 format!("{} ({})", body.reason.status().as_str(), body.reason.as_str())
             }
-            Body::LeaseReleased(_)
+            Body::BudgetSettled(body) => {
+                let used = body.charged.plus(body.excess);
+                let (input, output) = (used.input_tokens, used.output_tokens);
+                let (how, cost) = (body.how.as_str(), money(used.cost_micros));
+                format!("{}: model {how}: {input} tokens in, {output} out, cost {cost}", step())
+            }
+            Body::BudgetOpened(_)
+            | Body::BudgetReserved(_)
+            | Body::LeaseReleased(_)
             | Body::StepProposed(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
@@ -211,6 +220,12 @@ impl Progress {
             | Body::ContentErased(_) => return None,
         })
     }
+}
+
+/// Whether the end of the same attempt stands before.
+fn told_before<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event) -> bool {
+    let Body::BudgetSettled(body) = &event.body else { return false };
+    before.any(|other| matches!(&other.body, Body::BudgetSettled(o) if o.attempt == body.attempt))
 }
 
 fn observed(observation: &Observation) -> String {
@@ -224,7 +239,11 @@ fn observed(observation: &Observation) -> String {
 
 impl Observer for Progress {
     fn committed(&self, events: &[Event]) {
-        for event in events {
+        for (place, event) in events.iter().enumerate() {
+            // An attempt is settled in several budgets at once, and told once.
+            if told_before(events.iter().take(place), event) {
+                continue;
+            }
             let Some(line) = self.line(event) else { continue };
             self.send(match refused(event) {
                 Some(content) => Item::Invalid(safe(&line), content),

@@ -1,8 +1,11 @@
 //! What the commands that only look have in hand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis::system::SystemClock;
+use portcullis_audit::keys::Keyring;
+use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Clock, MAX_PAGE, Page, Processes};
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
@@ -11,7 +14,9 @@ use portcullis_sandbox::identity::LinuxProcesses;
 
 use crate::args::Globals;
 use crate::assemble::{self, Database};
+use crate::config;
 use crate::failure::Failure;
+use crate::launch::{self, Launch};
 
 /// An existing database, opened to read.
 pub(crate) struct Reading {
@@ -20,6 +25,7 @@ pub(crate) struct Reading {
     clock: SystemClock,
     /// Absent where this process cannot say who it is; then nobody is proven dead.
     processes: Option<LinuxProcesses>,
+    globals: Globals,
 }
 
 impl Reading {
@@ -29,6 +35,7 @@ impl Reading {
             scope: Scope::of_file_owner(),
             clock: SystemClock::new(),
             processes: LinuxProcesses::new().ok(),
+            globals: globals.clone(),
         })
     }
 
@@ -39,6 +46,21 @@ impl Reading {
     /// The time by which questions are judged.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Whose keys count for a run: those of the configuration that was named, or that it was begun with, as for `approve`.
+    /// Nothing where that cannot be read.
+    pub(crate) fn keys_of(&self, run: RunId) -> Option<Keyring> {
+        let globals = &self.globals;
+        let launch = Launch::recall(&globals.place.launches(), run).ok().flatten();
+        let config = launch::configuration(globals, launch.as_ref()).ok()?;
+        assemble::ring(&config, &globals.place).ok()
+    }
+
+    /// How long before an end people are reminded of it, by the usual configuration or the one that was named.
+    pub(crate) fn remind_before(&self) -> Option<Duration> {
+        // A list is shown also where the configuration cannot be used; other commands say so.
+        config::load(&self.globals).unwrap_or_default().remind_before
     }
 
     /// Where a run stands: its status, or `interrupted` when it should be driven and nobody does.

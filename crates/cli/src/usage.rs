@@ -79,12 +79,19 @@ fn misfit(error: &clap::Error, argument: &str) -> String {
     let value = value.map(echo).unwrap_or_default();
     let why =
         std::error::Error::source(error).map(|why| text::one_line(&why.to_string(), MAX_REASON));
+    let why = why.map(|why| in_words(&why).unwrap_or(why));
     let fit = error.get(ContextKind::ValidValue).map(echo);
     let why = why.or(fit.map(|fit| format!("expected one of {fit}")));
     match why {
         Some(why) => format!("{argument} cannot be {value}: {why}"),
         None => format!("{argument} cannot be {value}"),
     }
+}
+
+/// A range in words; clap writes it as Rust does.
+fn in_words(why: &str) -> Option<String> {
+    let (least, most) = why.split_once(" is not in ")?.1.split_once("..=")?;
+    Some(format!("expected a whole number, {least} to {most}"))
 }
 
 /// What clap thinks was meant; else how the command is used. Neither holds what was typed.
@@ -173,7 +180,7 @@ mod tests {
         check(&["runs", "--limit"], &["`--limit <N>` needs a value"]);
         check(
             &["runs", "--limit", "501"],
-            &["`--limit <N>` cannot be `501`: 501 is not in 1..=500"],
+            &["`--limit <N>` cannot be `501`: expected a whole number, 1 to 500"],
         );
         check(&["answer", "q_01234567", "yes"], &["cannot be `yes`: expected one of `happened`"]);
     }

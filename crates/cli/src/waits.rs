@@ -1,30 +1,78 @@
 //! What a run that has not ended waits for: its driver, somebody to take it up, or people.
 
+use portcullis_domain::approval::Approval;
+use portcullis_domain::grant::{ApprovalFault, Grant};
 use portcullis_domain::id::QuestionId;
-use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
+use portcullis_domain::ports::StoreError;
+use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::run::Run;
 use portcullis_domain::time::Timestamp;
+use portcullis_domain::wait::Wait;
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
+use crate::lookup;
 use crate::output::text;
 use crate::reading::{Driver, Reading};
 
 /// The most bytes of a role in a sentence.
 const ROLE_BYTES: usize = 80;
 
-/// What a run waits for.
+/// What a run waits for: what its row names, and how that stands now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// A process drives it, and its lease runs.
     Driver { process: u32, until: Timestamp },
     /// Nobody drives it, and nobody has to answer: it is to be taken up.
     Resume { since: Option<Timestamp> },
-    /// People have to answer.
+    /// People have to say yes or no.
     People(Asked),
+    /// People have to say what became of a call.
+    Outcome(Asked),
     /// Enough people said yes: it is to be taken up.
-    Grant(Asked),
+    Grant(Asked, Counts),
     /// Its question cannot be read.
     Damaged(QuestionId),
+    /// Its row names nothing that a run can wait for.
+    Unnamed,
+}
+
+/// Whether the answers to a granted question count, as the gate will judge it when the run is taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counts {
+    /// Enough of the right people signed a yes.
+    Yes,
+    /// They do not, by the keys that are configured.
+    No(ApprovalFault),
+    /// The configuration that the run was begun with cannot be read, so whose keys count is not known here.
+    Untold,
+}
+
+impl Counts {
+    /// The gate's own judgement of the people, with the keys that its run's configuration names.
+    pub(crate) fn of(
+        reading: &Reading,
+        run: &Run,
+        question: &Question,
+        approvals: &[Approval],
+    ) -> Self {
+        let Some(keys) = reading.keys_of(run.id) else { return Self::Untold };
+        let instance = reading.db().instance();
+        // Card and salt are for the digests, which the gate computes again; whether people count needs neither.
+        let grant = Grant { question, approvals, card: &[], salt: &[], run, instance };
+        match grant.check_people(reading.now(), &keys) {
+            Ok(()) => Self::Yes,
+            Err(fault) => Self::No(fault),
+        }
+    }
+
+    /// True or false, and nothing where it cannot be told.
+    pub(crate) const fn told(self) -> Option<bool> {
+        match self {
+            Self::Yes => Some(true),
+            Self::No(_) => Some(false),
+            Self::Untold => None,
+        }
+    }
 }
 
 /// A question that is waited on.
@@ -72,35 +120,79 @@ impl Asked {
 }
 
 impl Waits {
-    /// What `run` waits for; nothing once it ended. `question` is the latest of its open step.
+    /// What the run of this row waits for; nothing once it ended. A question that cannot be read hides no run.
+    pub(crate) async fn stored(reading: &Reading, run: &Run) -> Result<Option<Self>, Failure> {
+        let asked = match run.waits {
+            Some(Wait::People | Wait::Outcome | Wait::Grant) => run.question,
+            _ => None,
+        };
+        let Some(id) = asked else { return Self::of(reading, run, None, &[]).await };
+        let question = match lookup::question_row(reading.db(), id) {
+            Ok(question) => question,
+            Err(failure) if matches!(failure.code(), Code::Damaged | Code::Unknown) => {
+                return Ok(Some(Self::Damaged(id)));
+            }
+            Err(failure) => return Err(failure),
+        };
+        let approvals = match run.waits {
+            Some(Wait::Grant) => reading.db().approvals(&reading.scope, id).await,
+            _ => Ok(Vec::new()),
+        };
+        match approvals {
+            Ok(approvals) => Self::of(reading, run, Some(&question), &approvals).await,
+            Err(StoreError::Damaged { .. }) => Ok(Some(Self::Damaged(id))),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What `run` waits for; nothing once it ended. `question` is the one that it names, `approvals` are the answers to it.
     pub(crate) async fn of(
         reading: &Reading,
         run: &Run,
         question: Option<&Question>,
+        approvals: &[Approval],
     ) -> Result<Option<Self>, Failure> {
         if run.status.is_terminal() {
             return Ok(None);
         }
         let now = reading.now();
-        let driver = reading.driver(run).await?;
-        let open = question.filter(|question| question.status == QuestionStatus::Open);
-        let granted = question.filter(|question| question.status == QuestionStatus::Granted);
-        Ok(Some(match (open, driver, granted) {
-            (Some(open), _, _) => Self::People(Asked::of(open, now)),
-            (None, Driver::Process { process, until }, _) => Self::Driver { process, until },
-            (None, _, Some(granted)) => Self::Grant(Asked::of(granted, now)),
-            (None, Driver::Nobody { since }, None) => Self::Resume { since },
+        Ok(Some(match (run.waits, question) {
+            (Some(Wait::Driver), _) => match reading.driver(run).await? {
+                Driver::Process { process, until } => Self::Driver { process, until },
+                Driver::Nobody { since } => Self::Resume { since },
+            },
+            (Some(Wait::Resume), _) => Self::Resume { since: run.free_since },
+            (Some(Wait::People), Some(question)) => Self::People(Asked::of(question, now)),
+            (Some(Wait::Outcome), Some(question)) => Self::Outcome(Asked::of(question, now)),
+            (Some(Wait::Grant), Some(question)) => {
+                let counts = Counts::of(reading, run, question, approvals);
+                Self::Grant(Asked::of(question, now), counts)
+            }
+            (Some(_), None) | (None, _) => run.question.map_or(Self::Unnamed, Self::Damaged),
         }))
     }
 
     /// The stable name.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
-            Self::Driver { .. } => "driver",
-            Self::Resume { .. } => "resume",
-            Self::People(_) => "people",
-            Self::Grant(_) => "grant",
-            Self::Damaged(_) => "damaged",
+            Self::Driver { .. } => Wait::Driver.as_str(),
+            Self::Resume { .. } => Wait::Resume.as_str(),
+            Self::People(_) => Wait::People.as_str(),
+            Self::Outcome(_) => Wait::Outcome.as_str(),
+            Self::Grant(..) => Wait::Grant.as_str(),
+            Self::Damaged(_) | Self::Unnamed => "damaged",
+        }
+    }
+
+    /// The name, and the question where there is one: for a column.
+    pub(crate) fn brief(&self) -> String {
+        let name = self.as_str();
+        match self {
+            Self::People(asked) | Self::Outcome(asked) | Self::Grant(asked, _) => {
+                format!("{name} {}", asked.question)
+            }
+            Self::Damaged(question) => format!("{name} {question}"),
+            Self::Driver { .. } | Self::Resume { .. } | Self::Unnamed => name.to_owned(),
         }
     }
 
@@ -114,19 +206,28 @@ impl Waits {
             Self::Resume { since: Some(since) } => {
                 format!("nobody since {since}: take it up with `resume`")
             }
-            Self::People(asked) => {
+            Self::People(asked) | Self::Outcome(asked) => {
                 let more = asked.needed.saturating_sub(asked.yes);
                 let role = text::one_line(&asked.role, ROLE_BYTES);
                 let (what, question, until) = (asked.what(), asked.question, asked.until());
                 format!("{more} more of `{role}` {what} ({question}), {until}")
             }
-            Self::Grant(asked) => {
+            Self::Grant(asked, counts) => {
                 let (question, until) = (asked.question, asked.until());
-                format!("nobody: answered ({question}); take it up with `resume`, {until}")
+                let counted = match counts {
+                    Counts::Yes => String::new(),
+                    Counts::No(fault) => format!(", but the answers do not count ({fault})"),
+                    Counts::Untold => {
+                        ", and whether the answers count cannot be told: the configuration of the run cannot be read"
+                            .to_owned()
+                    }
+                };
+                format!("nobody: answered ({question}){counted}; take it up with `resume`, {until}")
             }
             Self::Damaged(question) => {
                 format!("{question}, which cannot be read; run `portcullis verify`")
             }
+            Self::Unnamed => "nothing that its row names; run `portcullis verify`".to_owned(),
         }
     }
 }
@@ -156,7 +257,17 @@ mod tests {
             (Waits::Resume { since: Some(at) }, "nobody since 2026-09-21T"),
             (Waits::People(asked(None, false)), "1 more of `a\\x1B[2J` b` to say yes"),
             (Waits::People(asked(Some(at), true)), "1 more of"),
-            (Waits::Grant(asked(Some(at), false)), "nobody: answered (q_01"),
+            (Waits::Grant(asked(Some(at), false), Counts::Yes), "nobody: answered (q_01"),
+            (
+                Waits::Grant(asked(Some(at), false), Counts::No(ApprovalFault::TooFew)),
+                "nobody: answered (q_01010101010101010101010101010101), but the answers do not count (not enough",
+            ),
+            (
+                Waits::Grant(asked(None, false), Counts::Untold),
+                "nobody: answered (q_01010101010101010101010101010101), and whether the answers count cannot be told",
+            ),
+            (Waits::Outcome(asked(None, false)), "1 more of"),
+            (Waits::Unnamed, "nothing that its row names"),
             (Waits::Damaged(QuestionId::from_bytes([1; 16])), "q_01"),
         ];
         for (waits, begins) in cases {

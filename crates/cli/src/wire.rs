@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::lookup::Words;
 use crate::output::card::capped;
-use crate::waits::Waits;
+use crate::waits::{Asked, Counts, Waits};
 
 /// The most bytes of one text.
 pub(crate) const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -125,7 +125,7 @@ pub(crate) struct RunJson {
     denials: u64,
     active_us: u64,
     waits: Option<QuestionId>,
-    /// What it waits for, where that was asked.
+    /// What it waits for; null once it ended.
     waits_for: Option<WaitsJson>,
     created_at: Timestamp,
     finished_at: Option<Timestamp>,
@@ -279,6 +279,8 @@ pub(crate) struct QuestionJson {
     expires_at: Option<Timestamp>,
     /// Its time is past: an answer comes too late.
     overdue: bool,
+    /// It ends within the time before which people are reminded; false beside a list.
+    ends_soon: bool,
     card: Option<Value>,
     /// Why there is no card, or that it does not fit its digest.
     missing: Option<&'static str>,
@@ -291,6 +293,12 @@ pub(crate) struct QuestionJson {
 }
 
 impl QuestionJson {
+    /// Says that it ends soon.
+    pub(crate) fn ending_soon(mut self, soon: bool) -> Self {
+        self.ends_soon = soon;
+        self
+    }
+
     /// Names the questions of the same page that ask for the same call.
     pub(crate) fn with_alike(mut self, alike: Vec<QuestionId>) -> Self {
         self.alike = alike;
@@ -336,6 +344,7 @@ impl QuestionJson {
             stated_reason: stated_reason.map(|reason| sanitize::clip(reason, MAX_TEXT_BYTES)),
             asked_again,
             alike: Vec::new(),
+            ends_soon: false,
         }
     }
 }
@@ -438,10 +447,24 @@ pub(crate) struct CancelledJson {
     pub(crate) by: String,
 }
 
-/// What a run that has not ended waits for.
+/// A line of `watch`.
 #[derive(Debug, Serialize)]
+pub(crate) struct WatchJson {
+    /// `asked`, `answered`, `closed`, `ended`, `question_ends` or `grant_ends`.
+    pub(crate) what: &'static str,
+    pub(crate) at: Timestamp,
+    pub(crate) run: RunId,
+    pub(crate) question: Option<QuestionId>,
+    pub(crate) tool: Option<String>,
+    pub(crate) who: Option<String>,
+    pub(crate) how: Option<&'static str>,
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// What a run that has not ended waits for.
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct WaitsJson {
-    /// `driver`, `resume`, `people`, `grant` or `damaged`.
+    /// `driver`, `resume`, `people`, `outcome`, `grant` or `damaged`.
     what: &'static str,
     process: Option<u32>,
     since: Option<Timestamp>,
@@ -451,6 +474,8 @@ pub(crate) struct WaitsJson {
     role: Option<String>,
     needed: Option<u32>,
     yes: Option<u32>,
+    /// For `grant`: whether the answers count; null where that cannot be told.
+    counts: Option<bool>,
     overdue: bool,
 }
 
@@ -466,7 +491,19 @@ impl WaitsJson {
             role: None,
             needed: None,
             yes: None,
+            counts: None,
             overdue: false,
+        };
+        let of = |asked: &Asked, counts: Option<Counts>| Self {
+            until: asked.until,
+            question: Some(asked.question),
+            kind: Some(asked.kind.as_str()),
+            role: Some(sanitize::clip(&asked.role, MAX_TEXT_BYTES)),
+            needed: Some(asked.needed),
+            yes: Some(asked.yes),
+            counts: counts.and_then(Counts::told),
+            overdue: asked.overdue,
+            ..bare.clone()
         };
         match waits {
             Waits::Driver { process, until } => {
@@ -474,16 +511,9 @@ impl WaitsJson {
             }
             Waits::Resume { since } => Self { since: *since, ..bare },
             Waits::Damaged(question) => Self { question: Some(*question), ..bare },
-            Waits::People(asked) | Waits::Grant(asked) => Self {
-                until: asked.until,
-                question: Some(asked.question),
-                kind: Some(asked.kind.as_str()),
-                role: Some(sanitize::clip(&asked.role, MAX_TEXT_BYTES)),
-                needed: Some(asked.needed),
-                yes: Some(asked.yes),
-                overdue: asked.overdue,
-                ..bare
-            },
+            Waits::Unnamed => bare,
+            Waits::People(asked) | Waits::Outcome(asked) => of(asked, None),
+            Waits::Grant(asked, counts) => of(asked, Some(*counts)),
         }
     }
 }
@@ -734,6 +764,7 @@ pub(crate) struct ComparedJson {
     parted: Option<u64>,
     steps_same: u64,
     steps_different: u64,
+    steps_uncompared: u64,
     only_one: u64,
     only_other: u64,
     not_compared: u64,
@@ -748,6 +779,7 @@ impl ComparedJson {
             parted: totals.parted,
             steps_same: totals.same,
             steps_different: totals.different,
+            steps_uncompared: totals.uncompared,
             only_one: totals.only_one,
             only_other: totals.only_other,
             not_compared: totals.unknown,

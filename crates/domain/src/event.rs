@@ -17,8 +17,9 @@ use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_vec};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Signature, Statement};
+use crate::budget::{Amounts, BudgetScope, Caps, HowSettled};
 use crate::content::ContentRef;
-use crate::id::{JournalId, QuestionId, RunId, StepId, ThreadId};
+use crate::id::{AttemptId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use crate::label::Labels;
 use crate::lease::{Epoch, Holder};
 use crate::limits::Limits;
@@ -54,7 +55,7 @@ pub enum EventError {
 }
 
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $text:literal v $version:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal v $version:literal $(else $later:literal)?;)*) => {
         /// One fact, in the past tense.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Body {
@@ -62,8 +63,9 @@ macro_rules! events {
         }
 
         impl Body {
-            /// Every type with its current version.
-            pub const TYPES: &'static [(&'static str, u32)] = &[$(($text, $version)),*];
+            /// Every type with each version that this program writes.
+            pub const TYPES: &'static [(&'static str, u32)] =
+                &[$(($text, $version), $(($text, $later),)?)*];
 
             /// The type's name.
             #[must_use]
@@ -71,10 +73,11 @@ macro_rules! events {
                 match self { $(Self::$name(_) => $text,)* }
             }
 
-            /// The version that this program writes.
+            /// The version that this program writes. A type with two writes the later one where the body has what the
+            /// earlier one has no words for, so that each body has one form.
             #[must_use]
             pub const fn version(&self) -> u32 {
-                match self { $(Self::$name(_) => $version,)* }
+                match self { $(Self::$name(_body) => events!(@version _body, $version $(, $later)?),)* }
             }
 
             /// The payload: canonical JSON.
@@ -92,19 +95,24 @@ macro_rules! events {
             pub fn read(name: &str, version: u32, payload: &[u8]) -> Result<Self, EventError> {
                 let limits = JsonLimits::ENVELOPE.with_max_bytes(MAX_PAYLOAD_BYTES);
                 match (name, version) {
-                    $(($text, $version) => {
-                        from_slice(payload, &limits).map(Self::$name).map_err(|_| EventError::Payload($text))
+                    $(($text, $version $(| $later)?) => {
+                        let body = from_slice(payload, &limits).map(Self::$name);
+                        body.ok().filter(|body| body.version() == version).ok_or(EventError::Payload($text))
                     })*
                     _ => Err(EventError::Unknown { kind: name.chars().take(64).collect(), version }),
                 }
             }
         }
     };
+    (@version $body:ident, $version:literal) => { $version };
+    (@version $body:ident, $version:literal, $later:literal) => {
+        if $body.is_later() { $later } else { $version }
+    };
 }
 
 events! {
     /// A run was created.
-    RunCreated = "run.created" v 1;
+    RunCreated = "run.created" v 1 else 2;
     /// A driver took the run up.
     LeaseAcquired = "lease.acquired" v 1;
     /// A driver let the run go without ending it.
@@ -141,6 +149,12 @@ events! {
     ThreadOpened = "thread.opened" v 1;
     /// A thread's labels grew.
     ThreadLabelled = "thread.labelled" v 1;
+    /// A budget was opened: its first reservation follows in the same append.
+    BudgetOpened = "budget.opened" v 1;
+    /// The worst case of an attempt at a call of a model was held, before it is made.
+    BudgetReserved = "budget.reserved" v 1;
+    /// The attempt is over, and what it was charged is known.
+    BudgetSettled = "budget.settled" v 1;
     /// An installation began to keep a journal.
     JournalOpened = "journal.opened" v 1;
     /// A content was erased; its digest stays in the chain.
@@ -173,6 +187,13 @@ pub struct RunCreated {
     pub agent: String,
     /// True when the agent's process runs without confinement.
     pub unconfined_agent: bool,
+}
+
+impl RunCreated {
+    /// True when the limits bound models, for which version 1 has no words.
+    const fn is_later(&self) -> bool {
+        self.limits.bounds_models()
+    }
 }
 
 /// How a driver came by its lease.
@@ -453,6 +474,54 @@ pub struct ThreadLabelled {
     pub step: StepId,
 }
 
+/// See [`Body::BudgetOpened`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetOpened {
+    /// What it is about.
+    pub scope: BudgetScope,
+    /// What may be spent at most.
+    pub caps: Caps,
+}
+
+/// See [`Body::BudgetReserved`]. The event names the step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetReserved {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The run whose agent makes it.
+    pub run: RunId,
+    /// The lease under which it is reserved.
+    pub epoch: Epoch,
+    /// The model, as the operator names it.
+    pub model: String,
+    /// Bytes of the request.
+    pub bytes: u64,
+    /// What it may cost at most: one call.
+    pub projected: Amounts,
+    /// Whether the model has a price, zero included.
+    pub priced: bool,
+    /// How long it may take, in milliseconds.
+    pub deadline_ms: u64,
+    /// Other caps from now on: only a day's can change.
+    pub caps: Option<Caps>,
+}
+
+/// See [`Body::BudgetSettled`]. The event names the step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetSettled {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// How it went.
+    pub how: HowSettled,
+    /// What is charged, at most what was held.
+    pub charged: Amounts,
+    /// What was used beyond that.
+    pub excess: Amounts,
+}
+
 /// See [`Body::JournalOpened`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -499,6 +568,9 @@ impl Body {
             | Self::QuestionClosed(_)
             | Self::ThreadOpened(_)
             | Self::ThreadLabelled(_)
+            | Self::BudgetOpened(_)
+            | Self::BudgetReserved(_)
+            | Self::BudgetSettled(_)
             | Self::JournalOpened(_)
             | Self::ContentErased(_) => Vec::new(),
         }

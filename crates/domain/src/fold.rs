@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use portcullis_canon::Digest;
 
 use crate::approval::{Answer, Approval};
+use crate::budget::Cap;
 use crate::event::{
     Body, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked,
     RunCreated, StepFinished, StepRestarted, StepStarted,
@@ -50,6 +51,9 @@ pub enum FoldError {
     /// The state does not admit the event.
     #[error("a `{0}` event does not fit the state before it")]
     NotAdmitted(&'static str),
+    /// A budget has no room for what is to be held.
+    #[error("the budget has no room left: {}", .0.as_str())]
+    Spent(Cap),
     /// What has to follow in the same append does not: the stream ends, or goes on otherwise.
     #[error("a `{0}` event has to follow at once, and does not")]
     Owed(&'static str),
@@ -142,14 +146,16 @@ impl RunState {
         }
         let id = RunId::from_bytes(event.link.stream.id);
         let run = new_run(id, event, body);
-        Ok(Self {
+        let mut state = Self {
             run,
             batch: Vec::new(),
             question: None,
             approvals: Vec::new(),
             recent: VecDeque::new(),
             owed: None,
-        })
+        };
+        state.name_wait(&event.body, event.link.at);
+        Ok(state)
     }
 
     /// The state after one more event, and the rows that it changed.
@@ -179,6 +185,7 @@ impl RunState {
         }
         let changed = self.change(&event.body, &at).ok_or(FoldError::NotAdmitted(name))?;
         self.owed = self.owed.or_else(|| self.owed_by_batch());
+        self.name_wait(&event.body, at.at);
         self.run.seq = at.tip.seq;
         self.run.hash = at.tip.hash;
         Ok(changed)
@@ -242,6 +249,9 @@ impl RunState {
             Body::RunCreated(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
+            | Body::BudgetOpened(_)
+            | Body::BudgetReserved(_)
+            | Body::BudgetSettled(_)
             | Body::JournalOpened(_)
             | Body::ContentErased(_) => None,
         }
@@ -651,6 +661,8 @@ fn new_run(id: RunId, event: &Event, body: &RunCreated) -> Run {
         question: None,
         epoch: Epoch::NONE,
         holder: None,
+        waits: None,
+        free_since: None,
         created_at: event.link.at,
         finished_at: None,
         seq: 1,

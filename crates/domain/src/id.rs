@@ -87,6 +87,10 @@ ids! {
     StepId = "step";
     /// One thread: runs that share an owner, labels and history.
     ThreadId = "thread";
+    /// One budget: a run's own has the bytes of the run's id.
+    BudgetId = "bud";
+    /// One attempt at a call of a model.
+    AttemptId = "att";
     /// One question to a person.
     QuestionId = "q";
     /// One installation: the state that shares a set of journals.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod approval;
+pub mod budget;
 pub mod content;
 pub mod event;
 pub mod fold;
@@ -41,3 +42,4 @@ pub mod thread;
 pub mod time;
 pub mod tool;
 pub mod verdict;
+pub mod wait;

@@ -23,6 +23,20 @@ pub struct Limits {
     pub question_ttl_ms: Option<u64>,
     /// How long a granted approval stays usable, in milliseconds.
     pub grant_ttl_ms: Option<u64>,
+    /// Attempts at calls of models, retries included, and those of the runs that it starts. This one and the three that
+    /// follow are left out of the wire form where there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_model_calls: Option<u64>,
+    /// Tokens that one reply of a model may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens_per_call: Option<u64>,
+    /// Tokens of models, input and output together, those of the runs that it starts included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_total_tokens: Option<u64>,
+    /// Estimated cost of models in millionths of the unit of money, that of the runs that it starts included. Zero lets
+    /// only what is free be called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_estimated_cost_micros: Option<u64>,
 }
 
 impl Default for Limits {
@@ -36,6 +50,10 @@ impl Default for Limits {
             max_elapsed_ms: None,
             question_ttl_ms: None,
             grant_ttl_ms: None,
+            max_model_calls: None,
+            max_output_tokens_per_call: None,
+            max_total_tokens: None,
+            max_estimated_cost_micros: None,
         }
     }
 }
@@ -72,6 +90,9 @@ impl Limits {
             ("max_elapsed_ms", self.max_elapsed_ms),
             ("question_ttl_ms", self.question_ttl_ms),
             ("grant_ttl_ms", self.grant_ttl_ms),
+            ("max_model_calls", self.max_model_calls),
+            ("max_output_tokens_per_call", self.max_output_tokens_per_call),
+            ("max_total_tokens", self.max_total_tokens),
         ];
         if let Some((name, _)) = bounds.into_iter().find(|(_, bound)| *bound == Some(0)) {
             return Err(LimitsError::Zero(name));
@@ -80,6 +101,15 @@ impl Limits {
             return Err(LimitsError::TooLarge("loop_threshold", Self::MAX_LOOP_THRESHOLD));
         }
         Ok(())
+    }
+
+    /// True when one of the limits on models is there.
+    #[must_use]
+    pub const fn bounds_models(&self) -> bool {
+        self.max_model_calls.is_some()
+            || self.max_output_tokens_per_call.is_some()
+            || self.max_total_tokens.is_some()
+            || self.max_estimated_cost_micros.is_some()
     }
 
     /// How many finished steps the loop detector looks back on.

@@ -7,8 +7,9 @@ use portcullis_canon::{Digest, Limits as JsonLimits, from_slice, to_text};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::approval::{Approval, Signature};
+use crate::budget::Budget;
 use crate::content::ContentRef;
-use crate::id::{QuestionId, RunId, StepId, ThreadId};
+use crate::id::{BudgetId, QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::question::Question;
 use crate::run::Run;
@@ -137,7 +138,7 @@ macro_rules! id_columns {
     )*};
 }
 
-id_columns!(RunId, StepId, ThreadId, QuestionId, Digest);
+id_columns!(RunId, StepId, ThreadId, QuestionId, BudgetId, Digest);
 
 /// Enums and newtypes whose wire form is one text.
 macro_rules! text_columns {
@@ -169,6 +170,7 @@ text_columns!(
     crate::observation::Failure,
     crate::question::QuestionStatus,
     crate::verdict::OnRejection,
+    crate::wait::Wait,
 );
 
 /// Structs that lie in one cell as canonical JSON.
@@ -197,6 +199,11 @@ json_columns!(
     crate::observation::Observation,
     crate::label::Labels,
     crate::approval::Statement,
+    crate::budget::BudgetScope,
+    crate::budget::Caps,
+    crate::budget::Amounts,
+    Vec<crate::budget::Hold>,
+    std::collections::BTreeMap<String, crate::budget::Learned>,
 );
 
 impl Column for String {
@@ -305,7 +312,7 @@ rows! {
     Run in "runs", key 1, fixed 14 {
         id, tenant, owner, thread, parent, root, goal, salt, limits, tools, policy, agent, unconfined_agent,
         created_at, status, reason, note, result, step_count, failures, denials, active_us, question, epoch,
-        holder, finished_at, seq, hash,
+        holder, waits, free_since, finished_at, seq, hash,
     }
     Step in "steps", key 1, fixed 3 {
         id, run, index, batch, batch_index, opened_at, status, proposal, kind, origin, admitted, verdict, policy,
@@ -321,5 +328,8 @@ rows! {
     }
     Thread in "threads", key 1, fixed 4 {
         id, tenant, owner, opened_at, labels, label_seq, seq, hash,
+    }
+    Budget in "budgets", key 1, fixed 4 {
+        id, tenant, scope, opened_at, caps, spent, excess, unpriced, holds, learned, seq, hash,
     }
 }

@@ -10,6 +10,7 @@ use crate::limits::Limits;
 use crate::scope::Tenant;
 use crate::time::Timestamp;
 use crate::verdict::PolicyId;
+use crate::wait::Wait;
 
 /// Where a run stands. "Interrupted" is not stored: it is `running` with a lease that nobody holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -182,6 +183,10 @@ pub struct Run {
     pub epoch: Epoch,
     /// Who holds the lease; nobody when it was released.
     pub holder: Option<Holder>,
+    /// What it waits for; nothing once it ended.
+    pub waits: Option<Wait>,
+    /// Since when anybody may take it up; nothing while it waits for its driver or for people.
+    pub free_since: Option<Timestamp>,
     /// When it was created.
     pub created_at: Timestamp,
     /// When it ended.

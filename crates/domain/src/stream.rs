@@ -3,7 +3,7 @@
 use portcullis_canon::{Digest, Kind};
 use serde::{Deserialize, Serialize};
 
-use crate::id::{InstanceId, JournalId, RunId, StepId, ThreadId};
+use crate::id::{BudgetId, InstanceId, JournalId, RunId, StepId, ThreadId};
 use crate::scope::Tenant;
 use crate::time::Timestamp;
 
@@ -71,6 +71,12 @@ impl From<RunId> for Stream {
 impl From<ThreadId> for Stream {
     fn from(thread: ThreadId) -> Self {
         Self { kind: StreamKind::Thread, id: *thread.as_bytes() }
+    }
+}
+
+impl From<BudgetId> for Stream {
+    fn from(budget: BudgetId) -> Self {
+        Self { kind: StreamKind::Budget, id: *budget.as_bytes() }
     }
 }
 

@@ -5,28 +5,26 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use portcullis_canon::Value;
 use portcullis_domain::event::{
     Body, RunFinished, StepFinished, StepOpened, StepProposed, StepStarted,
 };
 use portcullis_domain::id::StepId;
-use portcullis_domain::label::Labels;
-use portcullis_domain::observation::Failure;
-use portcullis_domain::permit::{BatchCall, BatchIntent, Permit, commit_batch};
-use portcullis_domain::ports::{Append, Durability, NewEvent, Page, Place, SeenStep, StoreError};
-use portcullis_domain::proposal::{AskedCall, ProposalOrigin};
+use portcullis_domain::permit::{BatchCall, Permit};
+use portcullis_domain::ports::{NewEvent, Place, SeenStep, StoreError};
+use portcullis_domain::proposal::{AskedCall, MAX_BATCH, ProposalOrigin};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::Step;
+use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::admit::{Call, Invalid, admit_asked};
 use crate::compose;
-use crate::core::{Batch, Core, Ending, Progress, RunEnd, moved};
-use crate::effect::perform_beside;
+use crate::core::{Batch, Core, Ending, Progress, RunEnd};
+use crate::effect::{Beside, Running};
 use crate::error::GateError;
-use crate::execute::MAX_TRIES;
+use crate::execute::{Came, MAX_TRIES, is_among};
 use crate::late;
 use crate::observe::Outcome;
 use crate::step::Judgement;
@@ -62,6 +60,40 @@ impl Fault {
 struct End {
     step: StepId,
     ending: Ending,
+}
+
+/// What came of the calls of a batch.
+#[derive(Default)]
+struct CameOf {
+    ends: Vec<End>,
+    /// Those that nobody waits for any more.
+    running: Vec<(StepId, Running, ToolSpec)>,
+    /// Whether the run ended under one of them.
+    ended: bool,
+}
+
+impl CameOf {
+    fn add(
+        &mut self,
+        step: StepId,
+        spec: &ToolSpec,
+        came: Result<Came, Running>,
+    ) -> Result<(), GateError> {
+        let running = match came {
+            Ok(Came { ending, running }) => {
+                let ending =
+                    ending.map_err(|_| GateError::Bug("a call of a batch changes something"))?;
+                self.ends.push(End { step, ending });
+                running
+            }
+            Err(running) => {
+                self.ended = true;
+                Some(running)
+            }
+        };
+        self.running.extend(running.map(|running| (step, running, spec.clone())));
+        Ok(())
+    }
 }
 
 impl Core {
@@ -172,15 +204,15 @@ impl Core {
     /// Makes the calls of the allowed batch: commit 1, all effects at once, commit 2.
     pub(crate) async fn execute_batch(&mut self) -> Result<Progress, GateError> {
         if self.lease_lost() {
-            return Err(StoreError::LeaseLost.into());
+            return self.ended_meanwhile().await;
         }
         for _ in 0..MAX_TRIES {
             self.judge_members()?;
-            if let Some(fault) = self.fault(&self.members) {
-                let members = std::mem::take(&mut self.members);
-                return self.refuse_batch(&members, fault).await;
-            }
-            let places = match self.places()? {
+            let places = match self.fault(&self.members) {
+                Some(fault) => Err(fault),
+                None => self.places()?,
+            };
+            let places = match places {
                 Ok(places) => places,
                 Err(fault) => {
                     let members = std::mem::take(&mut self.members);
@@ -191,19 +223,8 @@ impl Core {
                 Ok(permits) => return self.make_calls(permits, places).await,
                 Err(error) => error,
             };
-            match error {
-                GateError::Store(StoreError::InDoubt) => {
-                    if let Some(progress) = self.settle_batch_doubt().await? {
-                        return Ok(progress);
-                    }
-                }
-                GateError::Store(error) if moved(&error) => {
-                    self.reload().await?;
-                    if let Some(ended) = self.ended() {
-                        return Ok(ended);
-                    }
-                }
-                error => return Err(error),
+            if let Some(progress) = self.without_permit(error).await? {
+                return Ok(progress);
             }
         }
         Err(StoreError::Stale.into())
@@ -232,24 +253,12 @@ impl Core {
         Ok(Ok(places))
     }
 
-    /// Commit 1: the other steps, all verdicts and all intents, conditional on lease, sequence and labels.
+    /// Commit 1: the other steps, all verdicts and all intents.
     async fn start_batch(&mut self) -> Result<Vec<Permit>, GateError> {
         let calls = self.batch_calls()?;
-        if let Some(longest) = calls.iter().map(|call| call.deadline).max() {
-            self.require_cover(longest)?;
-        }
-        let append = Append {
-            condition: self.intent_condition(),
-            events: self.batch_events(&calls)?,
-            contents: Vec::new(),
-            specs: self.members.iter().flat_map(|member| member.judgement.specs()).collect(),
-            durability: Durability::Synced,
-        };
-        let intent = BatchIntent { run: self.run_id(), calls, salt: self.salt.clone(), append };
-        let receipt = commit_batch(self.parts.store.as_ref(), &self.scope, intent).await?;
-        let (permits, committed) = receipt.into_permits();
-        self.fold(&committed).await?;
-        Ok(permits)
+        let events = self.batch_events(&calls)?;
+        let specs = self.members.iter().flat_map(|member| member.judgement.specs()).collect();
+        self.commit_intents(events, calls, specs).await
     }
 
     /// The calls with the steps that they will be: the open one, and new ones behind it.
@@ -257,13 +266,10 @@ impl Core {
         let first = self.open_step_id()?;
         let (now, entropy) = (self.parts.clock.now(), self.parts.entropy.as_ref());
         let call = |(at, member): (usize, &Member)| {
-            let name = &member.judgement.call.tool;
-            let tool = self.parts.tools.get(name);
-            let tool = tool.ok_or_else(|| GateError::ToolMissing(name.clone()))?;
             Ok(BatchCall {
                 step: if at == 0 { first } else { StepId::draw(now, entropy) },
                 card: member.judgement.card.clone(),
-                deadline: tool.described.spec.deadline(),
+                deadline: self.deadline(&member.judgement.call.tool)?,
             })
         };
         self.members.iter().enumerate().map(call).collect()
@@ -297,28 +303,19 @@ impl Core {
         Ok(events)
     }
 
-    /// Commit 1 is in doubt, and no permit was made: none of the calls was. If the intents were stored, that is recorded;
-    /// `None` when they were not.
-    async fn settle_batch_doubt(&mut self) -> Result<Option<Progress>, GateError> {
-        self.reload().await?;
-        if !self.open_step().is_some_and(|step| step.status.is_started()) {
-            return Ok(self.ended());
+    /// Ends what was started and did nothing, a call that is alone or all of a batch, each with an outcome of its own.
+    pub(crate) async fn end_started(
+        &mut self,
+        outcome: impl Fn(&Self) -> Outcome,
+    ) -> Result<Progress, GateError> {
+        if self.open_step().is_none_or(|step| step.batch == 1) {
+            let ending = Ending::observed(outcome(self));
+            return self.end_step(ending).await;
         }
-        let message = "the intent could not be confirmed, so the call was not made";
-        let outcome = || self.observer().failed(Failure::Error, message, Labels::none());
-        let ends = self.ends_of_started(outcome);
-        self.record_ends(&ends, false).await.map(Some)
-    }
-
-    /// The calls were started by a process that is gone: they can have changed nothing, and are over.
-    pub(crate) async fn interrupt_batch(&mut self) -> Result<Progress, GateError> {
-        let ends = self.ends_of_started(|| self.observer().interrupted(Failure::Crash));
-        self.record_ends(&ends, false).await
-    }
-
-    fn ends_of_started(&self, outcome: impl Fn() -> Outcome) -> Vec<End> {
         let started = self.state.batch.iter().filter(|step| step.status.is_started());
-        started.map(|step| End { step: step.id, ending: Ending::observed(outcome()) }).collect()
+        let end = |step: &Step| End { step: step.id, ending: Ending::observed(outcome(self)) };
+        let ends: Vec<End> = started.map(end).collect();
+        self.record_ends(&ends, false).await
     }
 
     /// All effects at once, then commit 2.
@@ -329,34 +326,31 @@ impl Core {
     ) -> Result<Progress, GateError> {
         let members = std::mem::take(&mut self.members);
         let steps: Vec<StepId> = permits.iter().map(Permit::step).collect();
-        let (tools, parts) = (Arc::clone(&self.parts.tools), self.parts.clone());
+        let tools = Arc::clone(&self.parts.tools);
+        let gone = GateError::Bug("a started tool is gone");
         let mut calls = Vec::with_capacity(permits.len());
         for (permit, place) in permits.into_iter().zip(places) {
-            let tool = tools.get(permit.tool()).ok_or(GateError::Bug("a started tool is gone"))?;
-            let source = Arc::clone(&tool.source);
-            calls.push(perform_beside(
-                source,
-                permit,
-                place,
-                parts.spawn.as_ref(),
-                parts.clock.as_ref(),
-            ));
+            let tool = tools.get(permit.tool()).ok_or_else(|| gone.clone())?;
+            calls.push(Beside { source: Arc::clone(&tool.source), permit, place });
         }
-        let performed = join_all(calls).await;
-        let mut ends = Vec::with_capacity(performed.len());
-        let mut running = Vec::new();
+        let performed = self.perform_all(calls).await;
+        let mut came = CameOf::default();
         for ((step, member), performed) in steps.into_iter().zip(&members).zip(performed) {
-            let tool = tools.get(&member.judgement.call.tool);
-            let spec = &tool.ok_or(GateError::Bug("a started tool is gone"))?.described.spec;
-            let (ending, overdue) = self.read_only_ending(spec, performed)?;
-            running.extend(overdue.map(|overdue| (step, overdue, spec.clone())));
-            ends.push(End { step, ending });
+            let tool = tools.get(&member.judgement.call.tool).ok_or_else(|| gone.clone())?;
+            came.add(step, &tool.described.spec, self.came(&tool.described.spec, performed))?;
         }
-        let ended = self.end_batch(ends, members).await;
+        let CameOf { ends, running, ended } = came;
+        let concluded = if ended {
+            // What has an outcome has it late, as those that are still under way will.
+            self.record_late(ends).await;
+            self.ended_meanwhile().await
+        } else {
+            self.end_batch(ends, members).await
+        };
         for (step, running, spec) in running {
             late::watch(self, step, running, spec);
         }
-        ended
+        concluded
     }
 
     /// Commit 2. When the run went on without this driver, or its lease has ended, all outcomes are recorded as late.
@@ -367,7 +361,7 @@ impl Core {
     ) -> Result<Progress, GateError> {
         let first = self.state.batch.first().map_or(0, |step| step.index);
         match self.record_ends(&ends, true).await {
-            Ok(Progress::Ended(_)) if !self.has_observed() => {
+            Ok(Progress::Ended(_)) if !self.finished_here() => {
                 self.record_late(ends).await;
                 self.reload().await?;
                 Ok(self.progress())
@@ -377,31 +371,16 @@ impl Core {
                 Ok(progress)
             }
             Err(GateError::Store(StoreError::LeaseLost)) => {
-                let recorded = self.rows_of_batch(first, ends.len()).await;
-                // Contents are salted, so that no other outcome is the same.
-                let is_recorded = |end: &End| {
-                    let observation = end.ending.outcome.as_ref().map(|o| &o.observation);
-                    recorded
-                        .iter()
-                        .any(|row| row.id == end.step && row.observation.as_ref() == observation)
+                let rows = self.rows(first, MAX_BATCH).await;
+                let is_new = |end: &End| {
+                    let outcome = end.ending.outcome.as_ref();
+                    outcome.is_some_and(|outcome| !is_among(&rows, end.step, outcome))
                 };
-                self.record_late(ends.into_iter().filter(|end| !is_recorded(end)).collect()).await;
+                self.record_late(ends.into_iter().filter(is_new).collect()).await;
                 Err(StoreError::LeaseLost.into())
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// True when the latest step ended with an observation of its own.
-    fn has_observed(&self) -> bool {
-        self.state.step().is_some_and(|step| step.observation.is_some())
-    }
-
-    async fn rows_of_batch(&self, first: u64, calls: usize) -> Vec<Step> {
-        let limit = u32::try_from(calls).unwrap_or(u32::MAX);
-        let page = Page { offset: first, limit };
-        let read = self.parts.store.steps(&self.scope, self.run_id(), page).await;
-        read.map(|rows| rows.rows.into_iter().flatten().collect()).unwrap_or_default()
     }
 
     async fn record_late(&self, ends: Vec<End>) {

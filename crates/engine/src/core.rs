@@ -80,6 +80,8 @@ pub(crate) struct Core {
     pub(crate) proposed: Option<Value>,
     /// The last step as the agent is to see it, or the steps of the last batch; none once they were shown.
     pub(crate) last: Vec<SeenStep>,
+    /// How often the open step's outcome was asked after without an answer.
+    pub(crate) probes: u32,
     /// What the heartbeat sees of this core, and says to it.
     pub(crate) hold: Arc<Hold>,
 }
@@ -522,12 +524,20 @@ pub(crate) async fn content(
     reference: ContentRef,
     what: &'static str,
 ) -> Result<Vec<u8>, GateError> {
-    let content =
-        parts.store.content(scope, reference.digest).await?.ok_or(GateError::Content(what))?;
-    if content.reference() == reference {
-        Ok(content.into_bytes())
-    } else {
-        Err(GateError::Content(what))
+    kept(parts, scope, reference, what).await?.ok_or(GateError::Content(what))
+}
+
+/// A stored content's bytes, checked against what names it; `None` when it was erased.
+pub(crate) async fn kept(
+    parts: &Parts,
+    scope: &Scope,
+    reference: ContentRef,
+    what: &'static str,
+) -> Result<Option<Vec<u8>>, GateError> {
+    match parts.store.content(scope, reference.digest).await? {
+        Some(content) if content.reference() == reference => Ok(Some(content.into_bytes())),
+        Some(_) => Err(GateError::Content(what)),
+        None => Ok(None),
     }
 }
 

@@ -37,7 +37,7 @@ use portcullis_domain::ports::{Store, StoreError};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 
-use crate::retrace::Place as Source;
+use crate::retrace::Source;
 use parts::{Held, Parts, Story};
 use places::places;
 
@@ -213,8 +213,10 @@ impl Section {
 pub struct Totals {
     /// Places of steps that both have, all alike.
     pub same: u64,
-    /// Places of steps that both have, not alike or not all compared.
+    /// Places of steps that both have and that differ.
     pub different: u64,
+    /// Places of steps that both have, in which nothing differs and not all could be compared.
+    pub uncompared: u64,
     /// Steps that only the first has.
     pub only_one: u64,
     /// Steps that only the second has.
@@ -253,6 +255,7 @@ impl Totals {
             (Some(_), None) => &mut self.only_one,
             (None, Some(_)) => &mut self.only_other,
             _ if section.is_same() => &mut self.same,
+            _ if section.differences.is_empty() => &mut self.uncompared,
             _ => &mut self.different,
         };
         *counter = counter.saturating_add(1);

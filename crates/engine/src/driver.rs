@@ -1,7 +1,9 @@
 //! The driver: a gate with an agent. A plain loop over what can be done next.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -9,9 +11,10 @@ use futures_util::future::{Either, select};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, RunFinished};
 use portcullis_domain::id::QuestionId;
-use portcullis_domain::ports::{Agent, AgentFailure, StoreError};
+use portcullis_domain::ports::{Agent, AgentFailure, StoreError, View};
 use portcullis_domain::run::EndReason;
 
+use crate::account::{Account, Engaged};
 use crate::admit::Echo;
 use crate::core::{Batch, Core, Progress};
 use crate::error::GateError;
@@ -41,12 +44,36 @@ impl Driving {
     /// # Errors
     /// [`GateError::Executor`] when no task can be started.
     pub async fn start(held: HeldRun, agent: Box<dyn Agent>) -> Result<Self, GateError> {
-        let core = held.into_core().await?;
+        Self::start_with(held, agent, None).await
+    }
+
+    /// The same, with a model that the agent may call, within the limits of the run, of the runs above it and of the day.
+    ///
+    /// # Errors
+    /// [`GateError::Unpriced`] when cost is limited and the model has no price, [`GateError::TooDeep`], or what the store
+    /// says; the lease is let go then.
+    pub async fn start_with(
+        held: HeldRun,
+        agent: Box<dyn Agent>,
+        engaged: Option<Engaged>,
+    ) -> Result<Self, GateError> {
+        let mut core = held.into_core().await?;
+        let account = match engaged {
+            None => None,
+            Some(engaged) => match Account::open(&core, engaged).await {
+                Ok(account) => Some(account),
+                Err(error) => {
+                    release(&mut core).await;
+                    return Err(error);
+                }
+            },
+        };
         let spawn = Arc::clone(&core.parts.spawn);
         let (finished, done) = oneshot::channel();
         let (stop, stopped) = oneshot::channel();
         let task = async move {
-            let driven = AssertUnwindSafe(drive(core, agent, stopped)).catch_unwind().await;
+            let driven =
+                AssertUnwindSafe(drive(core, agent, account, stopped)).catch_unwind().await;
             let _ = finished.send(driven.unwrap_or(Err(GateError::Bug("the driver panicked"))));
         };
         spawn.spawn(Box::pin(task)).map_err(|_| GateError::Executor)?;
@@ -70,9 +97,13 @@ impl Driving {
 async fn drive(
     mut core: Box<Core>,
     mut agent: Box<dyn Agent>,
+    account: Option<Account>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<Driven, GateError> {
-    let driven = turns(&mut core, agent.as_mut(), &mut stopped).await;
+    let driven = turns(&mut core, agent.as_mut(), account.as_ref(), &mut stopped).await;
+    if let Some(account) = &account {
+        account.quiet().await;
+    }
     if !matches!(driven, Err(GateError::Store(StoreError::LeaseLost))) {
         release(&mut core).await;
     }
@@ -82,6 +113,7 @@ async fn drive(
 async fn turns(
     core: &mut Core,
     agent: &mut dyn Agent,
+    account: Option<&Account>,
     stopped: &mut oneshot::Receiver<()>,
 ) -> Result<Driven, GateError> {
     let mut fresh = true;
@@ -98,16 +130,56 @@ async fn turns(
                 let view = core.view(fresh).await?;
                 fresh = false;
                 let request = view.request;
-                match select(agent.propose(view), &mut *stopped).await {
-                    Either::Left((Ok(raw), _)) => {
-                        core.propose(raw, Echo::Required(request)).await?
-                    }
-                    Either::Left((Err(failure), _)) => core.agent_failed(failure).await?,
-                    Either::Right(_) => return Ok(Driven::Stopped),
+                match propose(core, agent, account, view, stopped).await? {
+                    Asked::Answered(Ok(raw)) => core.propose(raw, Echo::Required(request)).await?,
+                    Asked::Answered(Err(failure)) => core.agent_failed(failure).await?,
+                    Asked::Stopped => return Ok(Driven::Stopped),
+                    Asked::Ended => core.ended_meanwhile().await?,
                 }
             }
         };
     }
+}
+
+/// What came of asking the agent.
+enum Asked {
+    /// It proposed, or failed.
+    Answered(Result<Vec<u8>, AgentFailure>),
+    /// The driver is told to stop.
+    Stopped,
+    /// The run has ended.
+    Ended,
+}
+
+/// Asks the agent, until the run has ended. A limit that was met ends the run, whatever the agent made of it.
+async fn propose(
+    core: &Core,
+    agent: &mut dyn Agent,
+    account: Option<&Account>,
+    view: View,
+    stopped: &mut oneshot::Receiver<()>,
+) -> Result<Asked, GateError> {
+    let bound = match account {
+        Some(account) => Some(account.bound(core, core.open_step_id()?)),
+        None => None,
+    };
+    let proposal = match &bound {
+        Some(bound) => agent.propose_with(view, bound),
+        None => agent.propose(view),
+    };
+    let cut = pin!(core.cut(Duration::MAX));
+    let proposed = match select(proposal, select(stopped, cut)).await {
+        Either::Left((proposed, _)) => proposed,
+        Either::Right((Either::Left(_), _)) => return Ok(Asked::Stopped),
+        Either::Right((Either::Right(_), _)) => return Ok(Asked::Ended),
+    };
+    if let Some(error) = account.and_then(Account::fault) {
+        return Err(error);
+    }
+    let limit = account
+        .and_then(Account::stopped)
+        .map(|stop| AgentFailure { reason: stop.reason, message: stop.message });
+    Ok(Asked::Answered(limit.map_or(proposed, Err)))
 }
 
 impl Core {

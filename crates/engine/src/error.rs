@@ -37,6 +37,16 @@ pub enum GateError {
         "the lease could not be renewed and may end before the call does; nothing was run, resume later"
     )]
     Uncovered,
+    /// A cap on cost, and a model whose price nobody said.
+    #[error(
+        "the model `{0}` has no price, so a limit on cost could not be kept; give it a price, or none of the limit"
+    )]
+    Unpriced(String),
+    /// More runs above one another than can share a budget.
+    #[error(
+        "a run with so many runs above it cannot call a model; start it from one nearer to the top"
+    )]
+    TooDeep,
     /// The executor would not run the work.
     #[error("the executor is shutting down")]
     Executor,
@@ -51,12 +61,13 @@ impl GateError {
     pub const fn disposition(&self) -> Disposition {
         match self {
             Self::Store(error) => error.disposition(),
-            Self::Limits(_) | Self::Misuse(_) => Disposition::Refuse,
+            Self::Limits(_) | Self::Misuse(_) | Self::TooDeep => Disposition::Refuse,
             Self::ToolMissing(_)
             | Self::Approval(_)
             | Self::Content(_)
             | Self::NoCapacity
             | Self::Uncovered
+            | Self::Unpriced(_)
             | Self::Executor => Disposition::Operator,
             Self::Bug(_) => Disposition::Bug,
         }

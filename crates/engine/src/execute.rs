@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_canon::Digest;
+use portcullis_domain::content::Content;
 use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
-use portcullis_domain::permit::{self, Intent};
+use portcullis_domain::permit::{self, BatchCall, BatchIntent, Intent};
 use portcullis_domain::ports::{
-    Append, Condition, Durability, Page, Place, StoreError, ToolFailure, ToolOutput,
+    Append, Condition, Durability, NewEvent, Page, Place, StoreError, ToolFailure, ToolOutput,
 };
+use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::{Step, StepStatus};
@@ -19,8 +21,9 @@ use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
-use crate::effect::{Performed, Running, perform};
+use crate::effect::{NotBegun, Performed, Running};
 use crate::error::GateError;
+use crate::heartbeat::Cover;
 use crate::late;
 use crate::observe::Outcome;
 use crate::recover::Unknown;
@@ -32,16 +35,26 @@ pub(crate) const MAX_TRIES: u32 = 8;
 /// How many of the last steps are looked through for an outcome whose commit was in doubt.
 const LOOKED_AT: u32 = 8;
 
-/// What is said of a call whose tool panicked, and of one whose deadline passed.
-const PANICKED: &str = "the tool panicked";
-const OVERDUE: &str = "the deadline passed, and the call may still be running";
-
 /// What became of an execution.
 pub(crate) enum Concluded {
     /// It is recorded where it belongs.
     Done(Progress),
     /// The run had ended meanwhile.
     Late(Box<Outcome>),
+}
+
+/// What came of a call.
+pub(crate) struct Came {
+    /// The end of its step; else why it is not known what the call did, and one sentence about it.
+    pub(crate) ending: Result<Ending, (Failure, String)>,
+    /// The call itself, when it outlived its deadline.
+    pub(crate) running: Option<Running>,
+}
+
+impl From<Ending> for Came {
+    fn from(ending: Ending) -> Self {
+        Self { ending: Ok(ending), running: None }
+    }
 }
 
 /// A second start of which nothing came says nothing about the first: its outcome is as unknown as it was.
@@ -51,8 +64,12 @@ fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Fail
         Performed::Answered(Err(
             failure @ (ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }),
         )) => failure.to_string(),
-        Performed::NotBegun => "it found no place".to_owned(),
-        Performed::Answered(_) | Performed::Panicked | Performed::Overdue(_) => return None,
+        Performed::NotBegun(NotBegun::NoPlace) => "it found no place".to_owned(),
+        Performed::NotBegun(NotBegun::Uncovered) => "the lease was about to end".to_owned(),
+        Performed::Answered(_)
+        | Performed::Panicked
+        | Performed::Overdue(_)
+        | Performed::Ended(_) => return None,
     };
     let detail = format!(
         "made again with its key, the call did nothing ({why}); what it did before is not known"
@@ -71,7 +88,7 @@ impl Core {
         }
         let grant = self.ready()?.grant;
         if self.lease_lost() {
-            return Err(StoreError::LeaseLost.into());
+            return self.ended_meanwhile().await;
         }
         if let Some(ended) = self.expire_grant(grant).await? {
             return Ok(ended);
@@ -93,22 +110,13 @@ impl Core {
                 Err(error) => error,
             };
             self.ready = Some(ready);
-            match error {
-                GateError::Store(StoreError::InDoubt) => {
-                    if let Some(progress) = self.settle_doubt().await? {
-                        return Ok(progress);
-                    }
-                }
-                GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
-                    return self.refuse_open(question).await;
-                }
-                GateError::Store(error) if moved(&error) => {
-                    self.reload().await?;
-                    if let Some(ended) = self.ended() {
-                        return Ok(ended);
-                    }
-                }
-                error => return Err(error),
+            if let GateError::Store(StoreError::OutcomeOpen { question }) = error
+                && grant.is_none()
+            {
+                return self.refuse_open(question).await;
+            }
+            if let Some(progress) = self.without_permit(error).await? {
+                return Ok(progress);
             }
         }
         Err(StoreError::Stale.into())
@@ -169,8 +177,25 @@ impl Core {
         self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
     }
 
-    /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
-    /// recorded; `None` when it was not stored.
+    /// What becomes of a first commit 1 that gave no permit, of one call or of several; `None` when it is to be judged
+    /// and tried again.
+    pub(crate) async fn without_permit(
+        &mut self,
+        error: GateError,
+    ) -> Result<Option<Progress>, GateError> {
+        match error {
+            GateError::Store(StoreError::InDoubt) => self.settle_doubt().await,
+            GateError::Store(StoreError::LeaseLost) => self.ended_meanwhile().await.map(Some),
+            GateError::Store(error) if moved(&error) => {
+                self.reload().await?;
+                Ok(self.ended())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Commit 1 is in doubt, and no permit was made: nothing happened. If the intents were stored, that is recorded;
+    /// `None` when they were not stored.
     async fn settle_doubt(&mut self) -> Result<Option<Progress>, GateError> {
         self.reload().await?;
         let executing = self.open_step().is_some_and(|step| step.status == StepStatus::Executing);
@@ -178,55 +203,103 @@ impl Core {
             return Ok(self.ended());
         }
         let message = "the intent could not be confirmed, so the call was not made";
-        let outcome = self.observer().failed(Failure::Error, message, Labels::none());
-        self.end_step(Ending::observed(outcome)).await.map(Some)
+        let outcome = |core: &Self| core.observer().failed(Failure::Error, message, Labels::none());
+        self.end_started(outcome).await.map(Some)
     }
 
-    /// Commit 1: verdict, use of the grant and intent, conditional on lease, sequence and labels.
+    /// The intent of a step's first start: verdict, use of the grant, and the start.
     async fn start(
         &mut self,
         judgement: &Judgement,
         grant: Option<QuestionId>,
     ) -> Result<permit::Permit, GateError> {
-        let tool = self
-            .parts
-            .tools
-            .get(&judgement.call.tool)
-            .ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
-        let deadline = tool.described.spec.deadline();
-        self.require_cover(deadline)?;
         let step = self.open_step_id()?;
         let start = self.open_step().map_or(1, |step| step.starts.saturating_add(1));
         let mut events = self.judged(judgement)?;
         if let Some(question) = grant {
             events.push(self.event(Some(step), Body::ApprovalUsed(ApprovalUsed { question })));
+            // Its time may have passed since it was checked: what was read in between took some.
+            let now = self.parts.clock.now();
+            if self.state.question.as_ref().is_some_and(|question| question.is_over(now)) {
+                return Err(StoreError::QuestionState { status: QuestionStatus::Expired }.into());
+            }
         }
         let started = StepStarted {
             call: judgement.body.admitted.call,
             epoch: self.epoch,
-            deadline_ms: tool.described.spec.deadline_ms,
+            deadline_ms: self.deadline_ms(&judgement.call.tool),
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
-        let append = Append {
-            condition: self.intent_condition(),
-            events,
-            contents: Vec::new(),
-            specs: judgement.specs(),
-            durability: Durability::Synced,
-        };
+        let permit = self.commit_intent(events, judgement, Vec::new()).await?;
+        // Nobody was asked yet what this start did.
+        self.probes = 0;
+        Ok(permit)
+    }
+
+    pub(crate) fn deadline_ms(&self, tool: &str) -> u64 {
+        self.parts.tools.get(tool).map_or(0, |tool| tool.described.spec.deadline_ms)
+    }
+
+    /// Commit 1 of one call: `events` begin it. No permit is made in another way, but for calls that are begun together,
+    /// whose commit differs in their number alone.
+    pub(crate) async fn commit_intent(
+        &mut self,
+        events: Vec<NewEvent>,
+        judgement: &Judgement,
+        contents: Vec<Content>,
+    ) -> Result<permit::Permit, GateError> {
+        let deadline = self.deadline(&judgement.call.tool)?;
+        let step = self.open_step_id()?;
         let intent = Intent {
             run: self.run_id(),
             step,
             card: judgement.card.clone(),
             salt: self.salt.clone(),
             deadline,
-            append,
+            append: self.intent(events, contents, judgement.specs(), deadline).await?,
         };
         let receipt = permit::commit(self.parts.store.as_ref(), &self.scope, intent).await?;
         let (permit, committed) = receipt.into_permit();
         self.fold(&committed).await?;
         Ok(permit)
+    }
+
+    /// Commit 1 of calls that are begun together: the same, with an intent for each.
+    pub(crate) async fn commit_intents(
+        &mut self,
+        events: Vec<NewEvent>,
+        calls: Vec<BatchCall>,
+        specs: Vec<Vec<u8>>,
+    ) -> Result<Vec<permit::Permit>, GateError> {
+        let longest = calls.iter().map(|call| call.deadline).max().unwrap_or_default();
+        let append = self.intent(events, Vec::new(), specs, longest).await?;
+        let intent = BatchIntent { run: self.run_id(), calls, salt: self.salt.clone(), append };
+        let receipt = permit::commit_batch(self.parts.store.as_ref(), &self.scope, intent).await?;
+        let (permits, committed) = receipt.into_permits();
+        self.fold(&committed).await?;
+        Ok(permits)
+    }
+
+    /// The append of commit 1, once the lease covers calls that may take so long: synced, and conditional on lease,
+    /// sequence and labels.
+    async fn intent(
+        &self,
+        events: Vec<NewEvent>,
+        contents: Vec<Content>,
+        specs: Vec<Vec<u8>>,
+        longest: Duration,
+    ) -> Result<Append, GateError> {
+        self.require_cover(longest).await?;
+        let condition = self.intent_condition();
+        Ok(Append { condition, events, contents, specs, durability: Durability::Synced })
+    }
+
+    /// How long a call of the tool may take.
+    pub(crate) fn deadline(&self, tool: &str) -> Result<Duration, GateError> {
+        let found = self.parts.tools.get(tool);
+        let found = found.ok_or_else(|| GateError::ToolMissing(tool.to_owned()))?;
+        Ok(found.described.spec.deadline())
     }
 
     /// What has to hold when an effect is about to begin: nothing was recorded since the policy looked, no label was
@@ -242,12 +315,12 @@ impl Core {
         }
     }
 
-    /// A call that may last longer than the lease needs renewals that work.
-    pub(crate) fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
-        if self.hold.covers(self.parts.clock.now(), deadline) {
-            Ok(())
-        } else {
-            Err(GateError::Uncovered)
+    /// A call that may last longer than the lease needs renewals that work. One that is not answered yet is waited for.
+    pub(crate) async fn require_cover(&self, deadline: Duration) -> Result<(), GateError> {
+        match self.hold.settled_cover(self.parts.clock.as_ref(), deadline).await {
+            Cover::Holds => Ok(()),
+            Cover::Short | Cover::Pending => Err(GateError::Uncovered),
+            Cover::Over => Err(StoreError::LeaseLost.into()),
         }
     }
 
@@ -264,9 +337,7 @@ impl Core {
             tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
         let step = permit.step();
         let source = Arc::clone(&tool.source);
-        let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let performed =
-            perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
+        let performed = self.perform(source, permit, place).await;
         let concluded = self.conclude(step, performed, &judgement, before).await?;
         self.settle(step, concluded).await
     }
@@ -286,28 +357,6 @@ impl Core {
                 Ok(self.progress())
             }
         }
-    }
-
-    /// The end of a started call that can have changed nothing, and the call itself when it outlived its deadline.
-    pub(crate) fn read_only_ending(
-        &self,
-        spec: &ToolSpec,
-        performed: Performed,
-    ) -> Result<(Ending, Option<Running>), GateError> {
-        let (ending, running) = match performed {
-            Performed::Answered(Ok(output)) => (Some(self.answered_ending(spec, output)), None),
-            Performed::Answered(Err(failure)) => (self.failed_ending(spec, failure), None),
-            Performed::NotBegun => {
-                let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
-                (Some(Ending::observed(outcome)), None)
-            }
-            Performed::Panicked => (self.cut_off(spec, Failure::Panic, PANICKED), None),
-            Performed::Overdue(running) => {
-                (self.cut_off(spec, Failure::Timeout, OVERDUE), Some(running))
-            }
-        };
-        let ending = ending.ok_or(GateError::Bug("a call of a batch changes something"))?;
-        Ok((ending, running))
     }
 
     async fn conclude(
@@ -332,36 +381,68 @@ impl Core {
         if let Some((cause, detail)) = still_unknown(before, &performed) {
             return self.resolve(unknown(cause, detail)).await;
         }
-        let (ending, running, cause) = match performed {
-            Performed::Answered(Ok(output)) => {
-                (Some(self.answered_ending(spec, output)), None, None)
-            }
-            Performed::Answered(Err(failure)) => {
-                let cause = (Failure::LostConnection, failure.to_string());
-                (self.failed_ending(spec, failure), None, Some(cause))
-            }
-            Performed::NotBegun => {
-                let outcome = self.observer().denied(Refusal::NoCapacity, None, Labels::none());
-                (Some(Ending::observed(outcome)), None, None)
-            }
-            Performed::Panicked => {
-                let ending = self.cut_off(spec, Failure::Panic, PANICKED);
-                (ending, None, Some((Failure::Panic, PANICKED.to_owned())))
-            }
-            Performed::Overdue(running) => {
-                let ending = self.cut_off(spec, Failure::Timeout, OVERDUE);
-                (ending, Some(running), Some((Failure::Timeout, OVERDUE.to_owned())))
+        let Came { ending, running } = match self.came(spec, performed) {
+            Ok(came) => came,
+            Err(running) => {
+                late::watch(self, step, running, spec.clone());
+                return self.ended_meanwhile().await.map(Concluded::Done);
             }
         };
-        let concluded = match (ending, cause) {
-            (Some(ending), _) => self.end_executed(ending).await,
-            (None, Some((cause, detail))) => self.resolve(unknown(cause, detail)).await,
-            (None, None) => Err(GateError::Bug("an outcome without a cause")),
+        let concluded = match ending {
+            Ok(ending) => self.end_executed(ending).await,
+            Err((cause, detail)) => self.resolve(unknown(cause, detail)).await,
         };
         if let Some(running) = running {
             late::watch(self, step, running, spec.clone());
         }
         concluded
+    }
+
+    /// What came of a call; `Err` with the call itself when the run ended under it.
+    pub(crate) fn came(&self, spec: &ToolSpec, performed: Performed) -> Result<Came, Running> {
+        let (ending, cause, running) = match performed {
+            Performed::Answered(Ok(output)) => {
+                return Ok(self.answered_ending(spec, output).into());
+            }
+            Performed::NotBegun(why) => return Ok(Ending::observed(self.not_begun(why)).into()),
+            Performed::Ended(running) => return Err(running),
+            Performed::Answered(Err(failure)) => {
+                let cause = (Failure::LostConnection, failure.to_string());
+                (self.failed_ending(spec, failure), cause, None)
+            }
+            Performed::Panicked => {
+                let message = "the tool panicked";
+                let cause = (Failure::Panic, message.to_owned());
+                (self.cut_off(spec, Failure::Panic, message), cause, None)
+            }
+            Performed::Overdue(running) => {
+                let message = "the deadline passed, and the call may still be running";
+                let cause = (Failure::Timeout, message.to_owned());
+                (self.cut_off(spec, Failure::Timeout, message), cause, Some(running))
+            }
+        };
+        Ok(Came { ending: ending.ok_or(cause), running })
+    }
+
+    /// What is observed of a call that was not begun: nothing happened.
+    pub(crate) fn not_begun(&self, why: NotBegun) -> Outcome {
+        match why {
+            NotBegun::NoPlace => self.observer().denied(Refusal::NoCapacity, None, Labels::none()),
+            NotBegun::Uncovered => {
+                let message =
+                    "the lease might have ended before the call, so the call was not made";
+                self.observer().failed(Failure::Error, message, Labels::none())
+            }
+        }
+    }
+
+    /// How the run ended meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::LeaseLost`] when it has not ended.
+    pub(crate) async fn ended_meanwhile(&mut self) -> Result<Progress, GateError> {
+        self.reload().await?;
+        self.ended().ok_or_else(|| StoreError::LeaseLost.into())
     }
 
     /// The end of a step whose tool answered; a terminal tool ends the run too.
@@ -430,19 +511,22 @@ impl Core {
     }
 
     /// True when the latest step has the observation of its own execution.
-    fn finished_here(&self) -> bool {
+    pub(crate) fn finished_here(&self) -> bool {
         self.state.step().is_some_and(|step| step.observation.is_some())
     }
 
     /// Whether the step ended with exactly this outcome after all: its commit was in doubt, and is stored.
     async fn is_recorded(&self, step: StepId, outcome: &Outcome) -> bool {
-        // Contents are salted, so that no other outcome is the same.
-        let same =
-            |row: &Step| row.id == step && row.observation.as_ref() == Some(&outcome.observation);
         let last = self.state.run.step_count;
-        let page = Page { offset: last.saturating_sub(u64::from(LOOKED_AT)), limit: LOOKED_AT };
+        let rows = self.rows(last.saturating_sub(u64::from(LOOKED_AT)), LOOKED_AT).await;
+        is_among(&rows, step, outcome)
+    }
+
+    /// The rows of so many steps from an index on, as far as they can be read.
+    pub(crate) async fn rows(&self, first: u64, limit: u32) -> Vec<Step> {
+        let page = Page { offset: first, limit };
         let read = self.parts.store.steps(&self.scope, self.run_id(), page).await;
-        read.is_ok_and(|rows| rows.rows.iter().flatten().any(same))
+        read.map(|rows| rows.rows.into_iter().flatten().collect()).unwrap_or_default()
     }
 
     fn open_or_last(&self) -> Result<StepId, GateError> {
@@ -451,4 +535,9 @@ impl Core {
             .map(|step| step.id)
             .ok_or(GateError::Bug("a run that executed has no step"))
     }
+}
+
+/// Whether a step ended with exactly this outcome. Contents are salted, so that no other outcome is the same.
+pub(crate) fn is_among(rows: &[Step], step: StepId, outcome: &Outcome) -> bool {
+    rows.iter().any(|row| row.id == step && row.observation.as_ref() == Some(&outcome.observation))
 }

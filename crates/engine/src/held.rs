@@ -4,7 +4,7 @@
 //! the operation; the next operation waits for it first.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
@@ -15,6 +15,7 @@ use portcullis_domain::ports::{AgentFailure, BoxFuture, Spawn, View};
 use crate::admit::Echo;
 use crate::core::{Core, Progress};
 use crate::error::GateError;
+use crate::heartbeat::Hold;
 
 /// A run whose lease is held here, for one step at a time.
 ///
@@ -23,6 +24,7 @@ use crate::error::GateError;
 pub struct HeldRun {
     run: RunId,
     spawn: Arc<dyn Spawn>,
+    hold: Weak<Hold>,
     slot: Slot,
 }
 
@@ -37,7 +39,13 @@ enum Slot {
 impl HeldRun {
     pub(crate) fn new(core: Box<Core>) -> Self {
         let (run, spawn) = (core.run_id(), Arc::clone(&core.parts.spawn));
-        Self { run, spawn, slot: Slot::Idle(core) }
+        let hold = Arc::downgrade(&core.hold);
+        Self { run, spawn, hold, slot: Slot::Idle(core) }
+    }
+
+    /// Where it can be said that the run has ended, also once a driver has the core.
+    pub(crate) fn hold(&self) -> Weak<Hold> {
+        Weak::clone(&self.hold)
     }
 
     /// The run.

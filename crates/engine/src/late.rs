@@ -49,11 +49,11 @@ pub(crate) async fn record(
     }
 }
 
-/// Waits beside the run for a call that outlived its deadline, and records what came of it.
+/// Waits beside the run for a call that the run does not wait for any more, and records what came of it.
 pub(crate) fn watch(core: &Core, step: StepId, running: Running, spec: ToolSpec) {
     let (parts, scope, salt) = (core.parts.clone(), core.scope.clone(), core.salt.clone());
     let (run, epoch) = (core.run_id(), core.epoch);
-    tracing::warn!(%run, %step, tool = spec.name, "a call outlived its deadline and is abandoned");
+    tracing::warn!(%run, %step, tool = spec.name, "a call that has not answered is abandoned");
     let spawn = std::sync::Arc::clone(&parts.spawn);
     let watch = async move {
         let observer = Observer { salt: &salt, entropy: parts.entropy.as_ref() };

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod diff;
 mod driver;
 mod error;
@@ -30,6 +31,8 @@ pub mod operator;
 mod parts;
 pub mod recheck;
 mod runner;
+pub mod spend;
+pub mod sweep;
 mod tools;
 
 mod admit;
@@ -48,11 +51,11 @@ mod recover;
 mod refold;
 mod retrace;
 mod step;
-mod sweep;
 mod take;
 mod view;
 
 pub use crate::core::Progress;
+pub use account::{Engaged, Retry};
 pub use driver::{Driven, Driving};
 pub use error::{GateError, RegisterError};
 pub use gate::{Attached, Gate};

@@ -15,8 +15,10 @@ use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::OnRejection;
 
+use crate::account;
 use crate::compose;
 use crate::core::content;
 use crate::error::GateError;
@@ -94,6 +96,8 @@ async fn try_answer(
 ) -> Result<Answered, GateError> {
     let state = parts.store.run(scope, answer.run).await?.ok_or(StoreError::NotFound("run"))?;
     let question = open_question(&state, answer)?.clone();
+    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    // One time for all: what is in time when it is checked is recorded at that time.
     let now = parts.clock.now();
     if question.is_over(now) {
         sweep::expire(parts, scope, answer.run, &question).await?;
@@ -113,9 +117,9 @@ async fn try_answer(
     if state.approvals.iter().any(again) {
         return Err(GateError::Approval(ApprovalFault::People));
     }
-    let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    let person = &reviewer.person;
     let composed =
-        compose_answer(parts, scope, &state, &question, answer, &reviewer.person, &salt).await?;
+        compose_answer(parts, scope, &state, &question, answer, (person, now), &salt).await?;
     let append = Append {
         condition: Condition::Operator {
             run: answer.run,
@@ -162,10 +166,9 @@ async fn compose_answer(
     state: &RunState,
     question: &Question,
     answer: &SignedAnswer,
-    person: &str,
+    (person, now): (&str, Timestamp),
     salt: &[u8],
 ) -> Result<Composed, GateError> {
-    let now = parts.clock.now();
     let on_run =
         |body| NewEvent { stream: state.run.id.into(), step: Some(question.step), at: now, body };
     let answered = QuestionAnswered {
@@ -249,7 +252,7 @@ async fn step_end(
     state: &RunState,
     question: &Question,
     outcome: &Outcome,
-    now: portcullis_domain::time::Timestamp,
+    now: Timestamp,
     parts: &Parts,
     scope: &Scope,
 ) -> Result<Vec<NewEvent>, GateError> {
@@ -304,59 +307,24 @@ pub async fn cancel(
         specs: Vec::new(),
         durability: Durability::Synced,
     };
+    // A run that cannot be read is ended all the same, and what it holds is settled when it is due.
+    let before = parts.store.run(scope, run).await.ok().flatten();
     parts.store.append(scope, append).await?;
+    let holder = before.and_then(|state| state.run.holder);
+    if holder.is_none_or(|holder| parts.processes.is_dead(&holder.process)) {
+        let settled = account::left::settle_own(parts, scope, run, |_| true).await;
+        if let Err(error) = settled {
+            tracing::warn!(%run, %error, "what the run holds for models is settled when it is due");
+        }
+    }
     Ok(())
 }
 
-/// Ends every waiting run of the scope whose question or grant is past its time; returns how many.
+/// Ends every waiting run of the scope whose question or grant is past its time; returns how many. Charges what is held for
+/// calls of models whose maker is gone.
 ///
 /// # Errors
 /// What the store says; what was ended before it stays ended.
 pub async fn sweep_due(parts: &Parts, scope: &Scope) -> Result<u64, GateError> {
-    let mut expired = 0_u64;
-    for status in [QuestionStatus::Open, QuestionStatus::Granted] {
-        let mut offset = 0_u64;
-        loop {
-            let page = portcullis_domain::ports::Page {
-                offset,
-                limit: portcullis_domain::ports::MAX_PAGE,
-            };
-            let rows = parts.store.questions(scope, None, Some(status), page).await?;
-            let read = u64::try_from(rows.rows.len()).unwrap_or(0);
-            let mut closed = 0_u64;
-            for question in rows.rows.into_iter().flatten() {
-                match sweep_one(parts, scope, &question).await {
-                    Ok(swept) => closed = closed.saturating_add(u64::from(swept)),
-                    // One run that cannot be read keeps no other from its end.
-                    Err(GateError::Store(StoreError::Damaged { table })) => {
-                        tracing::warn!(run = %question.run, table, "a run cannot be read, and its question was not looked at");
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            expired = expired.saturating_add(closed);
-            // Closed questions leave the list, so the next page begins that much earlier.
-            offset = offset.saturating_add(read.saturating_sub(closed));
-            if read < u64::from(portcullis_domain::ports::MAX_PAGE) {
-                break;
-            }
-        }
-    }
-    Ok(expired)
-}
-
-async fn sweep_one(parts: &Parts, scope: &Scope, question: &Question) -> Result<bool, GateError> {
-    let Some(state) = parts.store.run(scope, question.run).await? else { return Ok(false) };
-    let Some(question) = state.question.filter(|now| now.id == question.id) else {
-        return Ok(false);
-    };
-    if !question.is_over(parts.clock.now()) {
-        return Ok(false);
-    }
-    match sweep::expire(parts, scope, question.run, &question).await {
-        Ok(()) => Ok(true),
-        // Somebody else was first.
-        Err(StoreError::QuestionState { .. } | StoreError::RunState { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    sweep::pass(parts, scope, None).await.map(|swept| swept.ended)
 }

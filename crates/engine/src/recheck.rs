@@ -30,18 +30,18 @@
 //! }
 //! ```
 
-use portcullis_domain::event::{Body, StepJudged};
+use portcullis_domain::event::{Body, ProbeStarted, StepJudged};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::ports::{Policy, ProposedCall, Store, StoreError};
+use portcullis_domain::proposal::ProposalOrigin;
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 use portcullis_domain::verdict::{PolicyId, Reviewers, Verdict};
 
-use crate::admit::readmit;
 use crate::judge::{decide, deny};
-use crate::retrace::{Fault, Place, Remade, Shelf, Trace, obstacle};
+use crate::retrace::{Fault, Remade, Shelf, Source, Trace, obstacle};
 use crate::tools::{Described, Tools};
 
 pub use crate::retrace::{Broken, Obstacle, Recorded};
@@ -166,10 +166,10 @@ impl<'a> Recheck<'a> {
     /// Begins at the start of the run. Nothing is read yet; a run that is not there has no evaluations.
     #[must_use]
     pub fn of(store: &'a dyn Store, scope: &'a Scope, run: RunId, against: Against<'a>) -> Self {
-        let place = Place { store, scope };
+        let source = Source { store, scope };
         Self {
-            trace: Trace::of(place, run),
-            shelf: Shelf::of(place),
+            trace: Trace::of(source, run),
+            shelf: Shelf::of(source),
             against,
             totals: Totals::default(),
             asked: None,
@@ -199,14 +199,13 @@ impl<'a> Recheck<'a> {
                 Body::QuestionAsked(asked) if asked.kind == QuestionKind::Approval => {
                     self.asked = Some(asked.reviewers.clone());
                 }
-                Body::StepJudged(judged) => {
-                    let Some(step) = self.step(event.link.step) else { continue };
-                    let evaluation = self.ask(event.link.journal_seq, &step, judged).await?;
-                    self.totals.count(&evaluation.finding);
-                    return Ok(Some(evaluation));
-                }
                 _ => {}
             }
+            let Some(step) = self.step(event.link.step) else { continue };
+            let Some((about, judged)) = judged(&event.body, &step) else { continue };
+            let evaluation = self.ask(event.link.journal_seq, &step, about, &judged).await?;
+            self.totals.count(&evaluation.finding);
+            return Ok(Some(evaluation));
         }
         self.totals.broken = self.trace.broken();
         Ok(None)
@@ -222,6 +221,7 @@ impl<'a> Recheck<'a> {
         &mut self,
         seq: u64,
         step: &Step,
+        about: About,
         judged: &StepJudged,
     ) -> Result<Evaluation, StoreError> {
         let policy = match self.against.rules {
@@ -230,7 +230,7 @@ impl<'a> Recheck<'a> {
                 known.iter().copied().find(|policy| policy.id() == judged.policy)
             }
         };
-        let remade = obstacle(self.remake(step, judged).await)?;
+        let remade = obstacle(self.remake(step, about, judged).await)?;
         let mut spec_changed = false;
         let finding = match (remade, policy) {
             (Err(obstacle), _) => Finding::NotRecheckable(obstacle),
@@ -262,9 +262,17 @@ impl<'a> Recheck<'a> {
         })
     }
 
-    async fn remake(&mut self, step: &Step, judged: &StepJudged) -> Result<Remade, Fault> {
+    async fn remake(
+        &mut self,
+        step: &Step,
+        about: About,
+        judged: &StepJudged,
+    ) -> Result<Remade, Fault> {
         let state = self.trace.state().ok_or(Obstacle::CallDiffers)?;
-        let remade = self.shelf.call(state, step, &judged.admitted).await?;
+        let remade = match about {
+            About::Call => self.shelf.call(state, step, &judged.admitted).await?,
+            About::Probe => self.shelf.probe(state, step, &judged.admitted).await?,
+        };
         if remade.is_that_of(judged, self.asked.as_ref()) {
             Ok(remade)
         } else {
@@ -291,11 +299,48 @@ impl<'a> Recheck<'a> {
             return (Answer::NotAdmitted(Refusal::UnknownTool), true);
         };
         let today = &today.described;
-        let answer = match readmit(&remade.written, remade.at, step.id, today, &remade.salt) {
+        let answer = match remade.under(step, today) {
             Ok(call) => verdict(today, &call.arguments),
             Err(refusal) => Answer::NotAdmitted(refusal),
         };
         (answer, today.digest != remade.spec.digest)
+    }
+}
+
+/// What a policy was asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// The step's own call: the first time, at the moment of use, or before it was started again.
+    Call,
+    /// The call of a probe that asks what the step's call did.
+    Probe,
+}
+
+/// The evaluation that an event carries, in the form of the one that most carry.
+fn judged(body: &Body, step: &Step) -> Option<(About, StepJudged)> {
+    match body {
+        Body::StepJudged(judged) => Some((About::Call, judged.clone())),
+        Body::StepRestarted(again) => {
+            let judged = StepJudged {
+                origin: step.origin?,
+                admitted: step.admitted.clone()?,
+                verdict: again.verdict.clone(),
+                policy: again.policy,
+                facts: again.facts.clone(),
+            };
+            Some((About::Call, judged))
+        }
+        Body::ProbeStarted(ProbeStarted { call: Some(probe), .. }) => {
+            let judged = StepJudged {
+                origin: ProposalOrigin::Operator,
+                admitted: probe.admitted.clone(),
+                verdict: probe.verdict.clone(),
+                policy: probe.policy,
+                facts: probe.facts.clone(),
+            };
+            Some((About::Probe, judged))
+        }
+        _ => None,
     }
 }
 

@@ -4,20 +4,21 @@
 //! host's reconciliation is asked, and a person at last. Each of these is in the record before it happens.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use portcullis_canon::Digest;
+use portcullis_canon::{Digest, Limits, from_slice};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, ProbeCall, ProbeFinished, ProbeStarted, StepRestarted};
+use portcullis_domain::id::StepId;
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
-use portcullis_domain::permit::{self, Intent, Permit};
-use portcullis_domain::ports::{Append, Clock, Durability, Place, StoreError, ToolOutput};
+use portcullis_domain::permit::Permit;
+use portcullis_domain::ports::{Place, StoreError, ToolOutput};
 use portcullis_domain::proposal::ProposalOrigin;
-use portcullis_domain::question::Card;
+use portcullis_domain::question::{Card, call_digest};
 use portcullis_domain::recovery::{Found, Probe, ProbeAnswer};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
@@ -25,16 +26,18 @@ use portcullis_domain::step::{Step, StepStatus};
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
-use crate::admit::{Call, admit_probe, admit_recorded, card};
-use crate::core::{Batch, Core, Ending, Progress, RunEnd, content, moved};
-use crate::effect::{Performed, perform};
+use crate::admit::{Call, Invalid, admit_probe, admit_recorded, card};
+use crate::core::{Batch, Core, Ending, Progress, RunEnd, kept, moved};
+use crate::effect::{Cut, Performed};
 use crate::error::GateError;
 use crate::execute::{Concluded, MAX_TRIES};
-use crate::heartbeat::Hold;
 use crate::parts::{Reconcile, Reconciled};
 use crate::question::outcome_question;
 use crate::step::Judgement;
 use crate::tools::Described;
+
+/// How often an outcome is asked after without an answer, before a person is asked.
+const MAX_PROBES: u32 = 2;
 
 /// A call that was started, and of which it is not known what it did.
 pub(crate) struct Unknown {
@@ -64,15 +67,14 @@ impl Core {
     pub(crate) async fn recover(&mut self, step: &Step) -> Result<Progress, GateError> {
         let admitted =
             step.admitted.as_ref().ok_or(GateError::Bug("a started step has no call"))?;
-        if step.batch > 1 {
-            return self.interrupt_batch().await;
-        }
         if !admitted.effect.changes_something() {
-            let outcome = self.observer().interrupted(Failure::Crash);
-            return self.end_step(Ending::observed(outcome)).await;
+            let interrupted = |core: &Self| core.observer().interrupted(Failure::Crash);
+            return self.end_started(interrupted).await;
         }
         let proposal = step.proposal.ok_or(GateError::Content("proposal"))?;
-        let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
+        let Some(raw) = kept(&self.parts, &self.scope, proposal, "proposal").await? else {
+            return self.end_erased().await;
+        };
         let bytes =
             self.parts.store.spec(admitted.spec).await?.ok_or(GateError::Content("tool spec"))?;
         let described = Described::recorded(&bytes).ok_or(GateError::Content("tool spec"))?;
@@ -85,6 +87,37 @@ impl Core {
         };
         let concluded = self.resolve(unknown).await?;
         self.settle(step.id, concluded).await
+    }
+
+    /// Goes on with a step whose proposal was erased, so that its call cannot be made again. One that was started becomes
+    /// a question as long as a card is kept that shows the call; without one nobody can be asked, and the run ends. One
+    /// that was not started is no proposal any more.
+    pub(crate) async fn end_erased(&mut self) -> Result<Progress, GateError> {
+        let step = self.open_step().cloned().ok_or(GateError::Misuse("no step is open"))?;
+        let admitted = step.admitted.filter(|_| step.starts > 0);
+        let Some(admitted) = admitted else {
+            let place = Some((String::new(), "erased".to_owned()));
+            let invalid = Invalid { refusal: Refusal::NotJson, place, call: None };
+            let outcome = self.observer().invalid(&invalid);
+            return self.end_step(Ending::observed(outcome)).await;
+        };
+        let detail = "what the call was made with was erased before it was known what came of it";
+        if let Some(card) = self.shown_card(step.id, admitted.call).await? {
+            let question = outcome_question(card, admitted.call, Failure::Crash, detail)?;
+            return self.put_question(Vec::new(), Vec::new(), question).await;
+        }
+        let outcome = self.observer().failed(Failure::Crash, detail, Labels::none());
+        let end = RunEnd::because(EndReason::ReconcileConflict);
+        self.end_step(Ending::observed(outcome).ending(end)).await
+    }
+
+    /// The card of the step's latest question, if it is kept and shows exactly this call.
+    async fn shown_card(&self, step: StepId, call: Digest) -> Result<Option<Card>, GateError> {
+        let question = self.state.question.as_ref().filter(|question| question.step == step);
+        let Some(question) = question else { return Ok(None) };
+        let card = kept(&self.parts, &self.scope, question.card, "card").await?;
+        let card = card.filter(|card| call_digest(card, &self.salt) == call);
+        Ok(card.and_then(|card| from_slice(&card, &Limits::ENVELOPE).ok()))
     }
 
     /// The call of a step as its record says it, if that is the call that was started.
@@ -114,17 +147,27 @@ impl Core {
         if let Some(progress) = self.start_again(&unknown).await? {
             return Ok(Concluded::Done(progress));
         }
-        let found = match self.ask_probe(&unknown).await? {
-            Some(ending) => Some(ending),
-            None => self.ask_host(&unknown).await?,
-        };
+        let found = self.ask_after(&unknown).await?;
         match found {
             Some(ending) => self.end_found(ending).await.map(Concluded::Done),
+            None if self.ended().is_some() => Ok(Concluded::Done(self.progress())),
             None => {
                 let Unknown { card, digest, cause, detail, .. } = unknown;
                 let question = outcome_question(card, digest, cause, &detail)?;
                 self.put_question(Vec::new(), Vec::new(), question).await.map(Concluded::Done)
             }
+        }
+    }
+
+    /// What the tool's probe found, or else the host. Neither is asked when asking has ended its process so often that it
+    /// would for ever.
+    async fn ask_after(&mut self, unknown: &Unknown) -> Result<Option<Ending>, GateError> {
+        if self.probes >= MAX_PROBES {
+            return Ok(None);
+        }
+        match self.ask_probe(unknown).await? {
+            Some(ending) => Ok(Some(ending)),
+            None => self.ask_host(unknown).await,
         }
     }
 
@@ -193,41 +236,23 @@ impl Core {
         contents: Vec<Content>,
     ) -> Result<Intended, GateError> {
         let step = self.open_step_id()?;
-        let tool = self.parts.tools.get(&judgement.call.tool);
-        let tool = tool.ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
-        let deadline = tool.described.spec.deadline();
-        self.require_cover(deadline)?;
-        let append = Append {
-            condition: self.intent_condition(),
-            events: vec![self.event(Some(step), body)],
-            contents,
-            specs: judgement.specs(),
-            durability: Durability::Synced,
-        };
-        let intent = Intent {
-            run: self.run_id(),
-            step,
-            card: judgement.card.clone(),
-            salt: self.salt.clone(),
-            deadline,
-            append,
-        };
-        match permit::commit(self.parts.store.as_ref(), &self.scope, intent).await {
-            Ok(receipt) => {
-                let (permit, committed) = receipt.into_permit();
-                self.fold(&committed).await?;
-                Ok(Intended::Permit(Box::new(permit)))
-            }
-            Err(StoreError::InDoubt) => {
+        let events = vec![self.event(Some(step), body)];
+        match self.commit_intent(events, judgement, contents).await {
+            Ok(permit) => Ok(Intended::Permit(Box::new(permit))),
+            Err(GateError::Store(StoreError::InDoubt)) => {
                 // No permit, no call.
                 self.reload().await?;
                 Ok(Intended::Not)
             }
-            Err(error) if moved(&error) => {
+            Err(GateError::Store(StoreError::LeaseLost)) => {
+                self.ended_meanwhile().await?;
+                Ok(Intended::Not)
+            }
+            Err(GateError::Store(error)) if moved(&error) => {
                 self.reload().await?;
                 Ok(if self.ended().is_some() { Intended::Not } else { Intended::Moved })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -258,10 +283,6 @@ impl Core {
             }
         }
         Ok(None)
-    }
-
-    fn deadline_ms(&self, tool: &str) -> u64 {
-        self.parts.tools.get(tool).map_or(0, |tool| tool.described.spec.deadline_ms)
     }
 
     /// The probe's call, if it can be made: the tool is as it was when the run began, only reads, takes what it is to be
@@ -300,10 +321,7 @@ impl Core {
         let tools = Arc::clone(&self.parts.tools);
         let tool =
             tools.get(&judgement.call.tool).ok_or(GateError::Bug("a started tool is gone"))?;
-        let (spawn, clock) = (Arc::clone(&self.parts.spawn), Arc::clone(&self.parts.clock));
-        let source = Arc::clone(&tool.source);
-        let performed =
-            perform(source, permit, place, spawn.as_ref(), clock.as_ref(), &self.hold).await;
+        let performed = self.perform(Arc::clone(&tool.source), permit, place).await;
         let spec = &tool.described.spec;
         let external = Labels::of(Origin::external(&spec.name));
         let failed =
@@ -313,8 +331,10 @@ impl Core {
             Performed::Answered(Err(failure)) => failed(Failure::Error, &failure.to_string()),
             Performed::Panicked => failed(Failure::Panic, "the probe panicked"),
             Performed::Overdue(_) => failed(Failure::Timeout, "the probe's deadline passed"),
-            Performed::NotBegun => {
-                self.observer().denied(Refusal::NoCapacity, None, Labels::none())
+            Performed::NotBegun(why) => self.not_begun(why),
+            Performed::Ended(_) => {
+                self.ended_meanwhile().await?;
+                return Ok(None);
             }
         };
         let whole = said.status == StepStatus::Done && !said.observation.cut;
@@ -340,15 +360,17 @@ impl Core {
         let body = ProbeStarted { epoch: self.epoch, cause: unknown.cause, call: None };
         let body = Body::ProbeStarted(body);
         self.record(|core| {
-            Ok(Batch { events: vec![core.event(Some(step), body.clone())], ..Batch::default() })
+            let events = vec![core.event(Some(step), body.clone())];
+            Ok(Batch { events, under_lease: true, ..Batch::default() })
         })
         .await?;
         if self.open_step().is_none_or(|step| step.status != StepStatus::Probing) {
             return Ok(None);
         }
-        let patience = unknown.spec.deadline();
-        let clock = Arc::clone(&self.parts.clock);
-        let found = look(hook, unknown.card.clone(), clock.as_ref(), patience, &self.hold).await;
+        let Some(found) = self.look(hook, unknown).await else {
+            self.ended_meanwhile().await?;
+            return Ok(None);
+        };
         let external = Labels::of(Origin::external(&unknown.card.tool));
         let ending = self.ending_of(found, unknown, "a reconciliation", external);
         self.found(ending, None).await
@@ -406,21 +428,19 @@ impl Core {
         .await?;
         Ok(None)
     }
-}
 
-/// Asks the host, for as long as the tool itself may take. A panic says nothing.
-async fn look(
-    hook: Arc<dyn Reconcile>,
-    card: Card,
-    clock: &dyn Clock,
-    patience: Duration,
-    hold: &Hold,
-) -> Reconciled {
-    let _open = hold.open_call(clock.monotonic(), patience);
-    // Also one that panics before it has a future.
-    let asked = AssertUnwindSafe(async { hook.reconcile(&card).await }).catch_unwind();
-    match select(Box::pin(asked), clock.sleep(patience)).await {
-        Either::Left((Ok(found), _)) => found,
-        Either::Left((Err(_), _)) | Either::Right(_) => Reconciled::Unknown,
+    /// Asks the host, for as long as the tool itself may take; nothing when the run has ended. A panic says nothing.
+    async fn look(&self, hook: Arc<dyn Reconcile>, unknown: &Unknown) -> Option<Reconciled> {
+        let patience = unknown.spec.deadline();
+        let _open = self.hold.open_call(self.parts.clock.monotonic(), patience);
+        // Also one that panics before it has a future.
+        let asked = AssertUnwindSafe(async { hook.reconcile(&unknown.card).await }).catch_unwind();
+        match select(Box::pin(asked), pin!(self.cut(patience))).await {
+            Either::Left((Ok(found), _)) => Some(found),
+            Either::Left((Err(_), _)) | Either::Right((Cut::Overdue, _)) => {
+                Some(Reconciled::Unknown)
+            }
+            Either::Right((Cut::Ended, _)) => None,
+        }
     }
 }

@@ -8,19 +8,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use portcullis_canon::Digest;
+use portcullis_canon::{Digest, Object};
 use portcullis_domain::content::ContentRef;
 use portcullis_domain::event::{Event, StepJudged};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{EventFilter, Store, StoreError, StoredEvent};
+use portcullis_domain::proposal::ProposalOrigin;
 use portcullis_domain::refold::RefoldError;
+use portcullis_domain::refusal::Refusal;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::{Admitted, Step};
 use portcullis_domain::stream::Stream;
 use portcullis_domain::verdict::Reviewers;
 
-use crate::admit::{Call, Written, card, readmit};
+use crate::admit::{Call, Written, admit_probe, card, readmit};
 use crate::tools::Described;
 
 /// Events of one page.
@@ -136,16 +138,16 @@ pub(crate) fn obstacle<T>(found: Result<T, Fault>) -> Result<Result<T, Obstacle>
     }
 }
 
-/// Where a record is read from.
+/// The record of an installation, as its scope may read it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Source<'a> {
     pub(crate) store: &'a dyn Store,
     pub(crate) scope: &'a Scope,
 }
 
 /// A run's events, one after another, each checked and folded before it is handed out.
 pub(crate) struct Trace<'a> {
-    place: Place<'a>,
+    source: Source<'a>,
     wanted: EventFilter,
     page: VecDeque<StoredEvent>,
     state: Option<Box<RunState>>,
@@ -154,9 +156,9 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    pub(crate) fn of(place: Place<'a>, run: RunId) -> Self {
+    pub(crate) fn of(source: Source<'a>, run: RunId) -> Self {
         let wanted = EventFilter { stream: Some(Stream::from(run)), after: 0, limit: PAGE };
-        Self { place, wanted, page: VecDeque::new(), state: None, broken: None, ended: false }
+        Self { source, wanted, page: VecDeque::new(), state: None, broken: None, ended: false }
     }
 
     /// The state after the last event that was handed out; nothing before the first.
@@ -175,7 +177,7 @@ impl<'a> Trace<'a> {
             return Ok(None);
         }
         if self.page.is_empty() {
-            self.page = self.place.store.events(self.place.scope, self.wanted).await?.into();
+            self.page = self.source.store.events(self.source.scope, self.wanted).await?.into();
         }
         let Some(stored) = self.page.pop_front() else {
             self.ended = true;
@@ -194,7 +196,7 @@ impl<'a> Trace<'a> {
     }
 
     fn take(&mut self, stored: &StoredEvent) -> Result<Event, RefoldError> {
-        let event = stored.event(self.place.store.instance())?;
+        let event = stored.event(self.source.store.instance())?;
         match &mut self.state {
             None => self.state = Some(Box::new(RunState::begin(&event)?)),
             Some(state) => state.apply(&event).map(drop)?,
@@ -213,14 +215,14 @@ impl<'a> Trace<'a> {
 
 /// What is at hand of a run's contents and specs.
 pub(crate) struct Shelf<'a> {
-    place: Place<'a>,
+    source: Source<'a>,
     salt: Option<Vec<u8>>,
     specs: BTreeMap<Digest, Arc<Described>>,
 }
 
 impl<'a> Shelf<'a> {
-    pub(crate) const fn of(place: Place<'a>) -> Self {
-        Self { place, salt: None, specs: BTreeMap::new() }
+    pub(crate) const fn of(source: Source<'a>) -> Self {
+        Self { source, salt: None, specs: BTreeMap::new() }
     }
 
     /// A content's bytes, which its digest covers.
@@ -229,7 +231,7 @@ impl<'a> Shelf<'a> {
         reference: ContentRef,
         what: Recorded,
     ) -> Result<Vec<u8>, Fault> {
-        match self.place.store.content(self.place.scope, reference.digest).await {
+        match self.source.store.content(self.source.scope, reference.digest).await {
             Ok(Some(content)) if content.reference() == reference => Ok(content.into_bytes()),
             Ok(Some(_)) | Err(StoreError::Damaged { .. }) => {
                 Err(Obstacle::ContentDamaged(what).into())
@@ -254,7 +256,7 @@ impl<'a> Shelf<'a> {
         if let Some(known) = self.specs.get(&digest) {
             return Ok(Arc::clone(known));
         }
-        let bytes = match self.place.store.spec(digest).await {
+        let bytes = match self.source.store.spec(digest).await {
             Ok(bytes) => bytes.ok_or(Obstacle::SpecGone)?,
             Err(StoreError::Damaged { .. }) => return Err(Obstacle::SpecDamaged.into()),
             Err(error) => return Err(Fault::Store(error)),
@@ -286,31 +288,73 @@ impl<'a> Shelf<'a> {
         let spec = self.spec(admitted.spec).await?;
         let written =
             Written::read(&proposal, step.request()).map_err(|_| Obstacle::CallDiffers)?;
-        let is_it = |call: &Call| {
-            call.request == admitted.request
-                && call.tool == admitted.tool
-                && spec.spec.effect == admitted.effect
-        };
         let found = written.places(step).find_map(|at| {
-            let call = readmit(&written, at, step.id, &spec, &salt).ok()?;
-            is_it(&call).then_some((call, at))
+            let call = readmit(&written, at, step.id, &spec, &salt).ok();
+            Some((recorded(call, &spec, admitted).ok()?, at))
         });
         let (call, at) = found.ok_or(Obstacle::CallDiffers)?;
-        Ok(Remade { call, at, spec, written, salt })
+        Ok(Remade { call, spec, made: Made::Proposal { written, at }, salt })
     }
+
+    /// The call of a probe about a step's call, made again: what the spec of that call hands it.
+    pub(crate) async fn probe(
+        &mut self,
+        state: &RunState,
+        step: &Step,
+        admitted: &Admitted,
+    ) -> Result<Remade, Fault> {
+        let about = step.admitted.as_ref().ok_or(Obstacle::CallDiffers)?;
+        let about = self.call(state, step, about).await?;
+        let probe = about.spec.spec.probe.as_ref().filter(|probe| probe.tool == admitted.tool);
+        let arguments = probe.and_then(|probe| probe.arguments_for(&about.call.arguments));
+        let arguments = arguments.ok_or(Obstacle::CallDiffers)?;
+        let spec = self.spec(admitted.spec).await?;
+        let origin = ProposalOrigin::Operator;
+        let call = admit_probe(origin, arguments.clone(), step.id, &spec, &about.salt);
+        let call = recorded(call, &spec, admitted)?;
+        Ok(Remade { call, spec, made: Made::Probe(arguments), salt: about.salt })
+    }
+}
+
+/// The call, if it is the one that was recorded.
+fn recorded(call: Option<Call>, spec: &Described, admitted: &Admitted) -> Result<Call, Obstacle> {
+    let same = call.filter(|call| {
+        call.request == admitted.request
+            && call.tool == admitted.tool
+            && spec.spec.effect == admitted.effect
+    });
+    same.ok_or(Obstacle::CallDiffers)
+}
+
+/// What a call was made from.
+enum Made {
+    /// A proposal, and the place of the call in it.
+    Proposal { written: Written, at: usize },
+    /// What a tool's spec hands its probe.
+    Probe(Object),
 }
 
 /// A call that was made again from the record.
 pub(crate) struct Remade {
     pub(crate) call: Call,
     pub(crate) spec: Arc<Described>,
-    /// The proposal, and the place of the call in it.
-    pub(crate) written: Written,
-    pub(crate) at: usize,
-    pub(crate) salt: Vec<u8>,
+    made: Made,
+    salt: Vec<u8>,
 }
 
 impl Remade {
+    /// The call that the same would make with another spec of its tool.
+    pub(crate) fn under(&self, step: &Step, spec: &Described) -> Result<Call, Refusal> {
+        match &self.made {
+            Made::Proposal { written, at } => readmit(written, *at, step.id, spec, &self.salt),
+            Made::Probe(arguments) => {
+                let origin = self.call.origin;
+                let call = admit_probe(origin, arguments.clone(), step.id, spec, &self.salt);
+                call.ok_or(Refusal::ArgumentsInvalid)
+            }
+        }
+    }
+
     /// Whether it is the call that this verdict was recorded for, whole. One that was asked about again although the
     /// rules would let it happen is bound to those who were asked before.
     pub(crate) fn is_that_of(&self, judged: &StepJudged, asked: Option<&Reviewers>) -> bool {

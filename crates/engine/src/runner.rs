@@ -2,8 +2,12 @@
 //!
 //! A run that waits for a person leaves its place and is forgotten; nothing of it stays in memory. It comes back when
 //! somebody submits it, when [`Answers`] sees an answer that this process recorded, or when [`Runner::take_up`] finds it.
+//! Of runs that could not be driven on it is remembered when they are to be tried again.
 
+mod answers;
 mod line;
+mod refused;
+mod take_up;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -15,27 +19,23 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::{Either, Shared, select};
-use portcullis_domain::event::{Body, Event};
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{
-    Agent, AgentFailure, BoxFuture, MAX_PAGE, Observer, Page, StoreError,
-};
-use portcullis_domain::question::QuestionStatus;
-use portcullis_domain::run::{EndReason, Run, RunStatus};
+use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, StoreError};
+use portcullis_domain::run::{EndReason, Run};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::stream::StreamKind;
 
+use crate::account::Engaged;
 use crate::core::Progress;
 use crate::driver::{Driven, Driving};
 use crate::error::GateError;
 use crate::gate::{Attached, Gate};
+use crate::heartbeat::Hold;
 use crate::held::HeldRun;
-use crate::operator;
 use crate::take::Task;
-use line::{Entry, Lane, Line};
+use line::{Entry, Lane, Line, Number, join};
+use refused::Refused;
 
-/// How many runs one look takes up at most.
-const MAX_TAKEN_UP: usize = 10_000;
+pub use answers::Answers;
 
 /// How much a runner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,10 @@ pub struct Room {
 
 /// What a runner is asked to do.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a line is bounded, and holds what it is asked to begin"
+)]
 pub enum Job {
     /// Begin a run.
     Begin(Task),
@@ -76,6 +80,9 @@ pub struct Rest {
 /// Why a job came to nothing here.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Unserved {
+    /// Too many wait already: for room in the line, or for this run.
+    #[error("too many wait for this already; submit it again later")]
+    Crowded,
     /// The runner is stopping. What waited in line was not begun; runs that are recorded can be taken up again.
     #[error("the runner is stopping; submit this to another one")]
     Stopping,
@@ -88,6 +95,12 @@ pub enum Unserved {
 pub trait Agents: Send + Sync {
     /// The agent that `run` names. A failure ends the run for its reason, a panic as `agent_error`.
     fn agent<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>>;
+
+    /// The model that this run's agent may call, if it needs one.
+    fn model(&self, run: &Run) -> Option<Engaged> {
+        let _unused = run;
+        None
+    }
 }
 
 type Outcome = Result<Rest, Unserved>;
@@ -174,15 +187,23 @@ struct Inner {
     stopped: Shared<oneshot::Receiver<()>>,
 }
 
-#[derive(Default)]
 struct State {
     line: Line,
-    /// Runs at a place, each with who asked for it meanwhile; `Some` when it is to be driven once more.
-    driven: BTreeMap<RunId, Option<Vec<Tell>>>,
+    driven: BTreeMap<RunId, AtPlace>,
+    refused: Refused,
     places: usize,
     stopping: bool,
     /// Who waits until no place is taken.
     idle: Vec<oneshot::Sender<()>>,
+}
+
+/// A run at a place.
+#[derive(Default)]
+struct AtPlace {
+    /// Who asked for it meanwhile; `Some` when it is to be driven once more.
+    again: Option<Vec<Tell>>,
+    /// Where its driver hears that it has ended.
+    hold: Weak<Hold>,
 }
 
 impl Runner {
@@ -196,10 +217,18 @@ impl Runner {
         answers: Option<&Answers>,
     ) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (state, stopped) = (Mutex::default(), stopped.shared());
+        let state = State {
+            line: Line::with_room(room.line.get()),
+            driven: BTreeMap::new(),
+            refused: Refused::default(),
+            places: 0,
+            stopping: false,
+            idle: Vec::new(),
+        };
+        let (state, stopped) = (Mutex::new(state), stopped.shared());
         let inner = Arc::new(Inner { gate, scope, agents, room, state, stopped });
         if let Some(answers) = answers {
-            answers.lock().push(Arc::downgrade(&inner));
+            answers.tell(&inner);
         }
         Self { inner, stop: Some(stop) }
     }
@@ -207,7 +236,7 @@ impl Runner {
     /// Puts a job in line, and waits while the line is full.
     ///
     /// # Errors
-    /// [`Unserved::Stopping`], [`StoreError::NotFound`] for a run that is not there, or what the store says.
+    /// [`Unserved::Stopping`], [`Unserved::Crowded`], [`StoreError::NotFound`] for a run that is not there, or what the store says.
     pub async fn submit(&self, job: Job) -> Result<Ticket, Unserved> {
         let owner = match &job {
             Job::Begin(task) => task.owner.clone(),
@@ -223,7 +252,8 @@ impl Runner {
     }
 
     /// Ends what is past its time and puts in line what can go on and nobody drives: runs whose holder is gone, and runs
-    /// that a person has answered. Waits while the line is full.
+    /// that a person has answered. A run that could not be driven on is left alone for a while, the longer the more often
+    /// that was; one whose call waits for what another did is, until that is known. Waits while the line is full.
     ///
     /// # Errors
     /// [`Unserved::Stopping`], or what the store says.
@@ -301,122 +331,80 @@ impl Inner {
 
     /// Puts an entry in line once there is room.
     async fn enter(self: &Arc<Self>, owner: String, entry: Entry) -> Result<(), Unserved> {
-        let mut next = false;
+        let mut promised = false;
         loop {
             let room = {
                 let mut state = self.lock();
                 if state.stopping {
                     return Err(Unserved::Stopping);
                 }
-                let first = next || !state.line.is_waited_for();
-                if first && state.line.len() < self.room.line.get() {
-                    self.put(state, Lane::Owner(owner), entry);
-                    return Ok(());
+                if promised || state.line.is_open() {
+                    if promised {
+                        state.line.redeem();
+                    }
+                    return self.put(state, Lane::Owner(owner), entry);
                 }
-                state.line.room()
+                state.line.wait(&owner)?
             };
-            Waiting { inner: self, room }.heard().await;
-            next = true;
+            promised = Waiting { inner: self, room }.heard().await;
         }
     }
 
     /// Adds an entry, unless its run is at a place: then it is driven once more afterwards.
-    fn put(self: &Arc<Self>, mut state: MutexGuard<'_, State>, lane: Lane, entry: Entry) {
-        if let Some(again) = entry.job.run().and_then(|run| state.driven.get_mut(&run)) {
-            again.get_or_insert_default().extend(entry.tell);
+    fn put(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        lane: Lane,
+        entry: Entry,
+    ) -> Result<(), Unserved> {
+        if let Some(at) = entry.job.run().and_then(|run| state.driven.get_mut(&run)) {
+            let joined = join(at.again.get_or_insert_default(), entry.tell);
             // It takes no room, which is another's now.
-            return state.line.tell_one();
+            state.line.offer();
+            return joined;
         }
-        state.line.push(lane, entry);
-        if state.places >= self.room.places.get() {
-            return;
+        let number = state.line.push(lane, entry);
+        if number.is_err() {
+            // The room that it does not take.
+            state.line.offer();
         }
-        state.places = state.places.saturating_add(1);
-        let spawn = Arc::clone(&self.gate.parts().spawn);
+        let number = number?;
         drop(state);
-        // Dropping the task without a poll frees the place.
-        let place = Place { inner: Arc::clone(self), taken: true };
-        if spawn.spawn(Box::pin(place.serve())).is_err() {
-            tracing::error!("nobody is left to drive runs");
-            self.lock().line.clear();
-        }
+        self.open_place(number);
+        Ok(())
     }
 
-    /// Puts a run that a person has answered in line, whether there is room or not: the record has it anyway.
-    fn answered(self: &Arc<Self>, run: RunId) {
-        let state = self.lock();
-        if !state.stopping {
-            self.put(state, Lane::Answered, Entry { job: Job::GoOn(run), tell: Vec::new() });
-        }
-    }
-
-    async fn take_up(self: &Arc<Self>) -> Result<TakenUp, Unserved> {
-        let (parts, scope) = (self.gate.parts(), &self.scope);
-        let expired = operator::sweep_due(parts, scope).await?;
-        let mut found = self.granted().await?;
-        found.extend(self.left_behind().await?);
-        let mut runs = 0_u64;
-        for (owner, run) in found {
-            self.enter(owner, Entry { job: Job::GoOn(run), tell: Vec::new() }).await?;
-            runs = runs.saturating_add(1);
-        }
-        Ok(TakenUp { expired, runs })
-    }
-
-    /// Waiting runs whose question was granted, with their owners.
-    async fn granted(&self) -> Result<Vec<(String, RunId)>, GateError> {
-        let store = &self.gate.parts().store;
-        let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
-            let status = Some(QuestionStatus::Granted);
-            let questions = store.questions(&self.scope, None, status, page).await?.rows;
-            for question in questions.iter().flatten().filter(|question| self.is_new(question.run))
+    /// Opens one more place for the line, if there may be one. Where nobody is left to serve an entry, its listeners hear
+    /// so; each of the others gets an attempt of its own.
+    fn open_place(self: &Arc<Self>, number: Number) {
+        let mut number = Some(number);
+        loop {
             {
-                let state = readable(question.run, store.run(&self.scope, question.run).await)?;
-                if let Some(state) = state.flatten()
-                    && state.run.status == RunStatus::Waiting
-                {
-                    found.push((state.run.owner, question.run));
+                let mut state = self.lock();
+                if state.line.len() == 0 || state.places >= self.room.places.get() {
+                    return;
                 }
+                state.places = state.places.saturating_add(1);
             }
-            match next(page, questions.len()) {
-                Some(next) => page = next,
-                None => break,
+            let place = Place { inner: Arc::clone(self), taken: true };
+            // Dropping the task without a poll frees the place.
+            if self.gate.parts().spawn.spawn(Box::pin(place.serve())).is_ok() {
+                return;
+            }
+            let mut state = self.lock();
+            if state.places > 0 {
+                return;
+            }
+            let entry = match number.take() {
+                Some(number) => state.line.withdraw(number),
+                None => state.line.pop(),
+            };
+            drop(state);
+            tracing::error!("nobody is left to drive a run");
+            for tell in entry.into_iter().flat_map(|entry| entry.tell) {
+                let _ = tell.send(Err(GateError::Executor.into()));
             }
         }
-        Ok(found)
-    }
-
-    /// Running runs that nobody holds, with their owners.
-    async fn left_behind(&self) -> Result<Vec<(String, RunId)>, GateError> {
-        let parts = self.gate.parts();
-        let mut found = Vec::new();
-        let mut page = Page { offset: 0, limit: MAX_PAGE };
-        while found.len() < MAX_TAKEN_UP {
-            let status = Some(RunStatus::Running);
-            let runs = parts.store.runs(&self.scope, status, page).await?.rows;
-            let read = runs.len();
-            for run in runs.into_iter().flatten().filter(|run| self.is_new(run.id)) {
-                let term = readable(run.id, parts.store.lease(&self.scope, run.id).await)?;
-                let Some(term) = term else { continue };
-                let live = term.is_some_and(|term| term.until > parts.clock.now());
-                let holder = run.holder.as_ref().filter(|_| live);
-                if holder.is_none_or(|holder| parts.processes.is_dead(&holder.process)) {
-                    found.push((run.owner, run.id));
-                }
-            }
-            match next(page, read) {
-                Some(next) => page = next,
-                None => break,
-            }
-        }
-        Ok(found)
-    }
-
-    /// Whether the run is not at a place here.
-    fn is_new(&self, run: RunId) -> bool {
-        !self.lock().driven.contains_key(&run)
     }
 
     /// Takes a job to where it rests. `run` is told as soon as it is known.
@@ -427,7 +415,7 @@ impl Inner {
                 let run = held.run();
                 let _first = known.set(run);
                 // Somebody may have asked for it already, and stands here then.
-                self.lock().driven.entry(run).or_insert(None);
+                self.lock().driven.entry(run).or_default();
                 (held, run)
             }
             Job::GoOn(run) => match self.gate.attach(&self.scope, run).await? {
@@ -438,6 +426,9 @@ impl Inner {
                 Attached::Ended(reason) => return Ok(Rest { run, driven: Driven::Ended(reason) }),
             },
         };
+        if let Some(at) = self.lock().driven.get_mut(&run) {
+            at.hold = held.hold();
+        }
         let driven = self.loop_of(held).await?;
         Ok(Rest { run, driven })
     }
@@ -459,7 +450,7 @@ impl Inner {
             Ok(agent) => agent,
             Err(failure) => return failed(held, failure).await,
         };
-        let mut driving = Driving::start(held, agent).await?;
+        let mut driving = Driving::start_with(held, agent, self.agents.model(&state.run)).await?;
         {
             let finished = pin!(driving.finished());
             if let Either::Left((driven, _)) = select(finished, self.stopped.clone()).await {
@@ -473,9 +464,14 @@ impl Inner {
     /// What follows a job: its listeners are told, and a run that was asked for meanwhile stands in line again.
     fn rested(&self, run: Option<RunId>, tell: Vec<Tell>, outcome: &Outcome) {
         let mut state = self.lock();
-        let again = run.and_then(|run| Some((run, state.driven.remove(&run)??)));
-        if let Some((run, tell)) = again.filter(|_| !state.stopping) {
-            state.line.push(Lane::Answered, Entry { job: Job::GoOn(run), tell });
+        if let Some(run) = run {
+            state.refused.note(run, outcome, self.gate.parts().clock.monotonic());
+        }
+        let again = run.and_then(|run| Some((run, state.driven.remove(&run)?.again?)));
+        let again = again.filter(|_| !state.stopping);
+        if let Some((run, tell)) = again {
+            // It does not stand in line, since it was at a place.
+            let _number = state.line.push(Lane::Answered, Entry { job: Job::GoOn(run), tell });
         }
         drop(state);
         for tell in tell {
@@ -513,7 +509,7 @@ impl Place {
         let mut state = inner.lock();
         let entry = state.line.pop();
         match entry.as_ref().map(|entry| entry.job.run()) {
-            Some(Some(run)) => drop(state.driven.insert(run, None)),
+            Some(Some(run)) => drop(state.driven.insert(run, AtPlace::default())),
             Some(None) => {}
             None => self.leave(&mut state),
         }
@@ -546,74 +542,21 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    async fn heard(mut self) {
+    /// Whether there is room, kept for whoever hears of it.
+    async fn heard(mut self) -> bool {
         // The sender goes with a line that is cleared; the next look then says that the runner is stopping.
-        let _gone = (&mut self.room).await;
+        (&mut self.room).await.is_ok()
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Ok(Some(())) = self.room.try_recv() {
-            self.inner.lock().line.tell_one();
+            let mut state = self.inner.lock();
+            state.line.redeem();
+            state.line.offer();
         }
     }
-}
-
-/// Sees the answers that this process records, and has their runs go on. It is an observer of the store, which is
-/// opened before there is a runner.
-///
-/// Answers that another process records are found by [`Runner::take_up`].
-#[derive(Default)]
-pub struct Answers(Mutex<Vec<Weak<Inner>>>);
-
-impl Answers {
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Inner>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Observer for Answers {
-    fn committed(&self, events: &[Event]) {
-        let answered = |event: &&Event| {
-            matches!(event.body, Body::QuestionAnswered(_))
-                && event.link.stream.kind == StreamKind::Run
-        };
-        let mut answered = events.iter().filter(answered).peekable();
-        if answered.peek().is_none() {
-            return;
-        }
-        let runners: Vec<Arc<Inner>> = {
-            let mut runners = self.lock();
-            runners.retain(|runner| runner.strong_count() > 0);
-            runners.iter().filter_map(Weak::upgrade).collect()
-        };
-        for event in answered {
-            let tenant = &event.link.tenant;
-            for runner in runners.iter().filter(|runner| runner.scope.tenant() == tenant) {
-                runner.answered(RunId::from_bytes(event.link.stream.id));
-            }
-        }
-    }
-}
-
-/// What was read of a run; nothing of one that cannot be read, which keeps no other from going on.
-fn readable<T>(run: RunId, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(StoreError::Damaged { table }) => {
-            tracing::warn!(%run, table, "a run cannot be read, and is not taken up");
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The next page, unless this one was the last.
-fn next(page: Page, read: usize) -> Option<Page> {
-    let full = read >= usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let offset = page.offset.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
-    full.then_some(Page { offset, ..page })
 }
 
 async fn failed(mut held: HeldRun, failure: AgentFailure) -> Result<Driven, GateError> {

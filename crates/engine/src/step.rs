@@ -5,20 +5,23 @@ use std::sync::Arc;
 use portcullis_canon::{Limits, Value, from_slice};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, StepJudged};
+use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::Grant;
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::label::Labels;
 use portcullis_domain::ports::{NewEvent, StoreError};
 use portcullis_domain::proposal::{MAX_PROPOSAL_BYTES, ProposalKind};
-use portcullis_domain::question::{Card, QuestionKind};
+use portcullis_domain::question::{self as domain, Card, QuestionKind};
 use portcullis_domain::run::EndReason;
+use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Admitted;
 use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
 
 use crate::admit::{Admission, Call, Echo, admit, card};
-use crate::core::{Core, Ending, Progress, Ready, RunEnd, content, moved};
+use crate::core::{Core, Ending, Progress, Ready, RunEnd, kept, moved};
 use crate::error::GateError;
 use crate::judge::judge;
+use crate::parts::Parts;
 use crate::question::Question;
 use crate::tools::Described;
 
@@ -37,6 +40,44 @@ impl Judgement {
     /// The spec, for the append that is the first to name it.
     pub(crate) fn specs(&self) -> Vec<Vec<u8>> {
         self.spec.iter().cloned().collect()
+    }
+}
+
+/// What is recorded of a granted question.
+pub(crate) struct Granted {
+    /// The card that was shown; nothing when it was erased.
+    pub(crate) shown: Option<Card>,
+    /// Whether the answers are leave to run. Where not, the people who are valid now are asked again: keys that are not
+    /// valid any more, for instance, or a card that nobody can be shown.
+    pub(crate) amounts: bool,
+}
+
+impl Granted {
+    /// Reads card and answers of a question, and judges them.
+    ///
+    /// # Errors
+    /// [`GateError::Approval`] when asking again would not mend it, or what the store says.
+    pub(crate) async fn read(
+        parts: &Parts,
+        scope: &Scope,
+        state: &RunState,
+        question: &domain::Question,
+        salt: &[u8],
+    ) -> Result<Self, GateError> {
+        let Some(card) = kept(parts, scope, question.card, "card").await? else {
+            return Ok(Self { shown: None, amounts: false });
+        };
+        let approvals = parts.store.approvals(scope, question.id).await?;
+        let instance = parts.store.instance();
+        let grant =
+            Grant { question, approvals: &approvals, card: &card, salt, run: &state.run, instance };
+        let amounts = match grant.amounts(parts.clock.now(), parts.keys.as_ref()) {
+            Ok(()) => true,
+            Err(fault) if fault.asks_again() => false,
+            Err(fault) => return Err(GateError::Approval(fault)),
+        };
+        let shown = from_slice(&card, &Limits::ENVELOPE).map_err(|_| GateError::Content("card"))?;
+        Ok(Self { shown: Some(shown), amounts })
     }
 }
 
@@ -232,30 +273,15 @@ impl Core {
     pub(crate) async fn decide_granted(&mut self) -> Result<Progress, GateError> {
         let question =
             self.state.question.clone().ok_or(GateError::Misuse("no question is granted"))?;
-        let proposal = self
+        let (request, proposal) = self
             .open_step()
-            .and_then(|step| step.proposal)
+            .and_then(|step| Some((step.index, step.proposal?)))
             .ok_or(GateError::Content("proposal"))?;
-        let request = self.open_step().map_or(0, |step| step.index);
-        let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
-        let shown = content(&self.parts, &self.scope, question.card, "card").await?;
-        let approvals = self.parts.store.approvals(&self.scope, question.id).await?;
-        let grant = Grant {
-            question: &question,
-            approvals: &approvals,
-            card: &shown,
-            salt: &self.salt,
-            run: &self.state.run,
-            instance: self.parts.store.instance(),
+        let (parts, scope) = (&self.parts, &self.scope);
+        let granted = Granted::read(parts, scope, &self.state, &question, &self.salt).await?;
+        let Some(raw) = kept(parts, scope, proposal, "proposal").await? else {
+            return self.end_erased().await;
         };
-        let amounts = match grant.amounts(self.parts.clock.now(), self.parts.keys.as_ref()) {
-            Ok(()) => true,
-            // Their keys are not valid any more, for instance: the people who are valid now are asked again.
-            Err(fault) if fault.asks_again() => false,
-            Err(fault) => return Err(GateError::Approval(fault)),
-        };
-        let shown: Card =
-            from_slice(&shown, &Limits::ENVELOPE).map_err(|_| GateError::Content("card"))?;
         let tools = Arc::clone(&self.parts.tools);
         let call = match admit(
             &raw,
@@ -275,9 +301,10 @@ impl Core {
             }
         };
         let judgement = self.judge_call(call)?;
-        let stands = amounts
+        let same = |shown: &Card| shown.same_call(&judgement.card);
+        let stands = granted.amounts
             && match &judgement.verdict {
-                Verdict::Allow { .. } => shown.same_call(&judgement.card),
+                Verdict::Allow { .. } => granted.shown.as_ref().is_some_and(same),
                 Verdict::Ask { .. } => judgement.body.admitted.call == question.call,
                 Verdict::Deny { .. } | Verdict::Abort { .. } => false,
             };

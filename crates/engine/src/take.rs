@@ -16,14 +16,18 @@ use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::thread::Thread;
+use portcullis_domain::time::Timestamp;
 
+use crate::account;
 use crate::admit::Echo;
-use crate::core::{Batch, Core, Progress, content};
+use crate::core::{Batch, Core, Progress, content, kept};
 use crate::error::GateError;
-use crate::heartbeat;
+use crate::heartbeat::{self, Hold};
 use crate::parts::Parts;
 use crate::refold;
+use crate::step::Granted;
 use crate::sweep;
+use crate::tools::Described;
 
 /// Bytes of a run's salt.
 const SALT_BYTES: usize = 32;
@@ -80,7 +84,8 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     let salt = Content::seal(salt, entropy);
     let salt_bytes = salt.bytes().to_vec();
     let goal = task.goal.clone();
-    parts.store.append(scope, first_append(parts, task, run, root, salt)).await?;
+    let now = parts.clock.now();
+    parts.store.append(scope, first_append(parts, now, task, run, root, salt)).await?;
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
     // Whoever is stopped here for a whole term finds another's lease, and must not take it for its own.
@@ -88,14 +93,21 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
         return Err(StoreError::LeaseLost.into());
     }
     let thread = parts.store.thread(scope, state.run.thread).await?.ok_or(gone)?;
-    let core = core(parts, scope, state, thread, goal, salt_bytes);
+    let mut core = core(parts, scope, state, thread, goal, salt_bytes);
+    core.hold = Arc::new(Hold::until(now.after(parts.timing.lease)));
     heartbeat::start(&core)?;
     Ok(core)
 }
 
 /// Thread, run, lease and first step, in one append.
-fn first_append(parts: &Parts, task: Task, run: RunId, root: RunId, salt: Content) -> Append {
-    let now = parts.clock.now();
+fn first_append(
+    parts: &Parts,
+    now: Timestamp,
+    task: Task,
+    run: RunId,
+    root: RunId,
+    salt: Content,
+) -> Append {
     let entropy = parts.entropy.as_ref();
     let thread = task.thread.unwrap_or_else(|| ThreadId::draw(now, entropy));
     let goal = Content::seal(task.goal.into_bytes(), entropy);
@@ -162,7 +174,9 @@ fn core(
         members: Vec::new(),
         proposed: None,
         last: Vec::new(),
-        hold: Arc::default(),
+        // Nothing is held yet.
+        hold: Arc::new(Hold::until(Timestamp::from_micros(0))),
+        probes: 0,
     }
 }
 
@@ -190,9 +204,10 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
         return Ok(taken);
     }
     let cause = takeable(parts, scope, &state).await?;
-    refold::check(parts.store.as_ref(), scope, &state).await?;
+    let unanswered = refold::check(parts.store.as_ref(), scope, &state).await?;
     require_tool(parts, &state)?;
     let salt = content(parts, scope, state.run.salt, "run salt").await?;
+    check_grant(parts, scope, &state, &salt).await?;
     let goal = String::from_utf8(content(parts, scope, state.run.goal, "goal").await?)
         .map_err(|_| GateError::Content("goal"))?;
     let thread = parts
@@ -201,10 +216,14 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
         .await?
         .ok_or(GateError::Bug("a run's thread is gone"))?;
     let mut core = core(parts, scope, state, thread, goal, salt);
+    core.probes = unanswered.probes;
     core.take_lease(cause).await?;
     // Before anything that may take its time: what is found out about an outcome can outlast the term.
     let gone_on = match heartbeat::start(&core) {
-        Ok(()) => core.go_on().await,
+        Ok(()) => match account::left::settle_former(&core).await {
+            Ok(()) => core.go_on().await,
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     };
     match gone_on {
@@ -260,6 +279,57 @@ fn require_tool(parts: &Parts, state: &RunState) -> Result<(), GateError> {
     }
 }
 
+/// What would refuse a granted call, looked at before the lease is taken: taking it is an event, and whoever looks again
+/// and again would write one each time.
+async fn check_grant(
+    parts: &Parts,
+    scope: &Scope,
+    state: &RunState,
+    salt: &[u8],
+) -> Result<(), GateError> {
+    let granted = state.question.as_ref().filter(|q| q.status == QuestionStatus::Granted);
+    let Some(question) = granted else { return Ok(()) };
+    if !Granted::read(parts, scope, state, question, salt).await?.amounts {
+        return Ok(());
+    }
+    if let Some(question) = open_outcome(parts, scope, state).await? {
+        return Err(StoreError::OutcomeOpen { question }.into());
+    }
+    let tool = state.step().and_then(|step| parts.tools.get(&step.admitted.as_ref()?.tool));
+    match tool.filter(|tool| tool.source.blocks()) {
+        Some(_) => parts.spawn.place().map(drop).map_err(|_| GateError::NoCapacity),
+        None => Ok(()),
+    }
+}
+
+/// The question about another call's outcome that has to be answered before the waiting call may start.
+pub(crate) async fn open_outcome(
+    parts: &Parts,
+    scope: &Scope,
+    state: &RunState,
+) -> Result<Option<QuestionId>, StoreError> {
+    // One that was started before settles an outcome itself.
+    let waits = state.step().filter(|step| step.starts == 0);
+    let tool = waits.and_then(|step| parts.tools.get(&step.admitted.as_ref()?.tool));
+    let tool = tool.map(|tool| &tool.described).filter(|tool| tool.spec.effect.changes_something());
+    let Some(tool) = tool else { return Ok(None) };
+    let mut open = parts.store.open_outcomes(scope, &state.run.owner).await?;
+    open.retain(|open| open.call.tool == tool.spec.name);
+    open.sort_by_key(|open| open.question);
+    for open in open {
+        let same = open.call.spec == tool.digest || {
+            let other = parts.store.spec(open.call.spec).await?;
+            let other = other.and_then(|bytes| Described::recorded(&bytes));
+            // One that cannot be read may point at anything.
+            other.is_none_or(|other| other.spec.target == tool.spec.target)
+        };
+        if same {
+            return Ok(Some(open.question));
+        }
+    }
+    Ok(None)
+}
+
 impl Core {
     async fn take_lease(&mut self, cause: LeaseCause) -> Result<(), GateError> {
         let now = self.parts.clock.now();
@@ -287,6 +357,7 @@ impl Core {
         let committed = self.parts.store.append(&self.scope, append).await?;
         self.fold(&committed).await?;
         self.epoch = epoch;
+        self.hold = Arc::new(Hold::until(now.after(self.parts.timing.lease)));
         self.active_since = self.parts.clock.monotonic();
         Ok(())
     }
@@ -306,8 +377,10 @@ impl Core {
                 .await
             }
             (_, Some(proposal)) => {
-                let raw = content(&self.parts, &self.scope, proposal, "proposal").await?;
-                self.decide(&raw, Echo::Recorded(step.index)).await
+                match kept(&self.parts, &self.scope, proposal, "proposal").await? {
+                    Some(raw) => self.decide(&raw, Echo::Recorded(step.index)).await,
+                    None => self.end_erased().await,
+                }
             }
             (_, None) => Ok(Progress::Open),
         }

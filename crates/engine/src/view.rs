@@ -53,6 +53,7 @@ impl Core {
             tools: Arc::clone(&self.advertised),
             omitted: request.saturating_sub(u64::try_from(history.len()).unwrap_or(0)),
             history,
+            labels: self.thread.labels.clone(),
             steps_left: run.limits.max_steps.saturating_sub(request),
         })
     }

@@ -9,7 +9,8 @@ use portcullis_domain::tool::EffectClass;
 use portcullis_domain::verdict::{Facts, OnRejection, PolicyId, Reviewers, Verdict};
 
 /// The most people that one question may need.
-const MAX_REVIEWERS: u32 = 16;
+/// The most people that a rule can ask.
+pub const MAX_REVIEWERS: u32 = 16;
 
 /// What happens to the calls of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,4 +18,4 @@
 
 mod class_table;
 
-pub use class_table::{ClassTable, Outcome, RoleError};
+pub use class_table::{ClassTable, MAX_REVIEWERS, Outcome, RoleError};

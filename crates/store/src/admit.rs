@@ -3,6 +3,7 @@
 //! Every refusal of every back end is raised here, before anything is written. What comes out is complete:
 //! the chained events, the rows as they are afterwards, the contents with the event that brought each.
 
+mod budgets;
 mod condition;
 mod contents;
 mod draft;
@@ -13,11 +14,14 @@ mod refold;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, JournalOpened};
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, NewEvent, StoreError, StoredEvent};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::ports::{
+    EventFilter, LeaseTerm, NewEvent, OpenOutcome, StoreError, StoredEvent,
+};
 use portcullis_domain::question::Question;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Tenant;
@@ -27,7 +31,6 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 use draft::Draft;
-pub(crate) use outcomes::OpenOutcome;
 use prepare::Payload;
 pub(crate) use prepare::Prepared;
 
@@ -48,6 +51,8 @@ pub(crate) trait Base {
     fn lease(&mut self, run: RunId) -> Result<Option<LeaseTerm>, StoreError>;
     /// A thread of any tenant.
     fn thread(&mut self, thread: ThreadId) -> Result<Option<Thread>, StoreError>;
+    /// A budget of any tenant.
+    fn budget(&mut self, budget: BudgetId) -> Result<Option<Budget>, StoreError>;
     /// A question of any tenant.
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError>;
     /// Whether the run has this step.
@@ -120,6 +125,7 @@ pub(crate) struct Admitted {
     pub(crate) questions: Vec<Changed<Question>>,
     pub(crate) approvals: Vec<Approval>,
     pub(crate) thread: Option<Changed<Thread>>,
+    pub(crate) budgets: Vec<Changed<Budget>>,
     pub(crate) contents: Vec<Brought>,
     pub(crate) specs: Vec<(Digest, Vec<u8>)>,
     pub(crate) erased: Vec<Digest>,

@@ -26,14 +26,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, ContentErased};
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, Entropy, EventFilter, LeaseTerm, NewEvent,
-    Observer, Page, Rows, Store, StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Condition, DamagedRow, Durability, Entropy, EventFilter,
+    LeaseTerm, NewEvent, Notice, Observer, OpenOutcome, Page, Reminder, Rows, Store, StoreError,
+    StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -247,6 +249,23 @@ pub(crate) fn renewed(
     Ok(LeaseTerm { epoch, until: term.until.max(until) })
 }
 
+/// Whether a reminder is the first of its question, or of its grant, and still has a meaning.
+///
+/// # Errors
+/// [`StoreError::NotFound`], [`StoreError::QuestionState`] or [`StoreError::Stale`].
+pub(crate) fn can_remind(
+    question: Option<&Question>,
+    before: bool,
+    reminder: Reminder,
+) -> Result<(), StoreError> {
+    let question = question.ok_or(StoreError::NotFound("question"))?;
+    let status = question.status;
+    if status != reminder.status || question.ends_at().is_none() {
+        return Err(StoreError::QuestionState { status });
+    }
+    if before { Err(StoreError::Stale) } else { Ok(()) }
+}
+
 /// The append that erases a content.
 pub(crate) fn erasure(instance: InstanceId, content: Digest, by: &str, at: Timestamp) -> Append {
     let body = Body::ContentErased(ContentErased { content, by: by.to_owned() });
@@ -314,6 +333,25 @@ impl Store for MemoryStore {
         })
     }
 
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        Box::pin(async move {
+            let budget = self.snapshot()?.budget(budget)?;
+            Ok(budget.filter(|budget| budget.tenant == *scope.tenant()))
+        })
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.held_budgets(scope.tenant(), page) })
+    }
+
     fn content<'a>(
         &'a self,
         scope: &'a Scope,
@@ -354,12 +392,44 @@ impl Store for MemoryStore {
         Box::pin(async move { self.snapshot()?.questions(scope.tenant(), run, status, page) })
     }
 
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.due(scope.tenant(), notice, page) })
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let mut state = self.lock()?;
+            let asked = state.own_question(scope.tenant(), reminder.question)?;
+            let noted = (reminder.question, reminder.status);
+            can_remind(asked.as_ref(), state.reminders.contains_key(&noted), reminder)?;
+            Arc::make_mut(&mut state).reminders.insert(noted, reminder.at);
+            Ok(())
+        })
+    }
+
     fn approvals<'a>(
         &'a self,
         scope: &'a Scope,
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         Box::pin(async move { self.snapshot()?.own_approvals(scope.tenant(), question) })
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.open_outcomes(scope.tenant(), owner) })
     }
 
     fn events<'a>(

@@ -1,7 +1,8 @@
-//! The five state tables by name, and what both back ends do with their rows.
+//! The six state tables by name, and what both back ends do with their rows.
 
 use portcullis_canon::sanitize;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::ports::{DamagedRow, MAX_PAGE, Page, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
@@ -43,12 +44,13 @@ impl Table {
 }
 
 /// The state tables.
-pub(crate) const TABLES: [Table; 5] = [
+pub(crate) const TABLES: [Table; 6] = [
     Table::of::<Run>().listed(&["status"]),
     Table::of::<Step>(),
     Table::of::<Question>().listed(&["status"]),
     Table::of::<Approval>(),
     Table::of::<Thread>(),
+    Table::of::<Budget>(),
 ];
 
 /// The largest cell of a state table in bytes: an event's payload holds more than any cell that it makes.
@@ -94,6 +96,7 @@ fn key_text<R: Row>(cells: &[Cell]) -> String {
         "steps" => "step_",
         "questions" | "approvals" => "q_",
         "threads" => "thread_",
+        "budgets" => "bud_",
         _ => "",
     };
     let parts: Vec<String> = cells

@@ -24,20 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portcullis_canon::Digest;
-use portcullis_domain::approval::Approval;
-use portcullis_domain::content::Content;
-use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Durability, EventFilter, LeaseTerm, Page, Rows, Store,
-    StoreError, StoredEvent,
+    Append, BoxFuture, Committed, Durability, Reminder, Store, StoreError,
 };
-use portcullis_domain::question::{Question, QuestionStatus};
-use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Step;
-use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 /// What a store is asked to write.
@@ -375,84 +367,14 @@ impl Store for CrashStore {
         )
     }
 
-    fn run<'a>(
+    crate::store_reads!(inner, read);
+
+    fn remind<'a>(
         &'a self,
         scope: &'a Scope,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<RunState>, StoreError>> {
-        self.read(self.inner.run(scope, run))
-    }
-
-    fn lease<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: RunId,
-    ) -> BoxFuture<'a, Result<Option<LeaseTerm>, StoreError>> {
-        self.read(self.inner.lease(scope, run))
-    }
-
-    fn thread<'a>(
-        &'a self,
-        scope: &'a Scope,
-        thread: ThreadId,
-    ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
-        self.read(self.inner.thread(scope, thread))
-    }
-
-    fn content<'a>(
-        &'a self,
-        scope: &'a Scope,
-        digest: Digest,
-    ) -> BoxFuture<'a, Result<Option<Content>, StoreError>> {
-        self.read(self.inner.content(scope, digest))
-    }
-
-    fn spec(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
-        self.read(self.inner.spec(digest))
-    }
-
-    fn runs<'a>(
-        &'a self,
-        scope: &'a Scope,
-        status: Option<RunStatus>,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
-        self.read(self.inner.runs(scope, status, page))
-    }
-
-    fn steps<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: RunId,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Step>, StoreError>> {
-        self.read(self.inner.steps(scope, run, page))
-    }
-
-    fn questions<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: Option<RunId>,
-        status: Option<QuestionStatus>,
-        page: Page,
-    ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>> {
-        self.read(self.inner.questions(scope, run, status, page))
-    }
-
-    fn approvals<'a>(
-        &'a self,
-        scope: &'a Scope,
-        question: QuestionId,
-    ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
-        self.read(self.inner.approvals(scope, question))
-    }
-
-    fn events<'a>(
-        &'a self,
-        scope: &'a Scope,
-        filter: EventFilter,
-    ) -> BoxFuture<'a, Result<Vec<StoredEvent>, StoreError>> {
-        self.read(self.inner.events(scope, filter))
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.read(self.inner.remind(scope, reminder))
     }
 
     fn erase<'a>(

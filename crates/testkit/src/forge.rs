@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, JournalId, StepId};
@@ -106,6 +107,7 @@ struct Tables {
     rows: BTreeMap<&'static str, BTreeMap<Vec<Cell>, Vec<Cell>>>,
     runs: BTreeMap<Stream, RunState>,
     threads: BTreeMap<Stream, Thread>,
+    budgets: BTreeMap<Stream, Budget>,
 }
 
 impl Tables {
@@ -143,6 +145,18 @@ impl Tables {
                 };
                 self.put(&thread);
                 self.threads.insert(stream, thread);
+            }
+            StreamKind::Budget => {
+                let budget = match self.budgets.remove(&stream) {
+                    None => Budget::begin(event).unwrap(),
+                    Some(mut budget) => {
+                        // One that does not fit changes nothing.
+                        let _refused = budget.apply(event);
+                        budget
+                    }
+                };
+                self.put(&budget);
+                self.budgets.insert(stream, budget);
             }
             _ => {}
         }

@@ -22,6 +22,7 @@ pub mod counter;
 pub mod crash;
 pub mod doubles;
 pub mod forge;
+pub mod killer;
 pub mod permit;
 pub mod policy_table;
 pub mod ports;
@@ -39,5 +40,6 @@ pub mod trial;
 
 mod block_on;
 mod dice;
+mod store_reads;
 
 pub use block_on::block_on;

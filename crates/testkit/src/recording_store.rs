@@ -4,14 +4,15 @@ use std::sync::{Mutex, PoisonError};
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, NewEvent, Page, Rows, Store, StoreError,
-    StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, EventFilter, LeaseTerm, NewEvent, Notice,
+    OpenOutcome, Page, Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -129,6 +130,22 @@ impl Store for RecordingStore {
         closed()
     }
 
+    fn budget<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        closed()
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        closed()
+    }
+
     fn content<'a>(
         &'a self,
         _: &'a Scope,
@@ -169,11 +186,32 @@ impl Store for RecordingStore {
         closed()
     }
 
+    fn due<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: Notice,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        closed()
+    }
+
+    fn remind<'a>(&'a self, _: &'a Scope, _: Reminder) -> BoxFuture<'a, Result<(), StoreError>> {
+        closed()
+    }
+
     fn approvals<'a>(
         &'a self,
         _: &'a Scope,
         _: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
+        closed()
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
         closed()
     }
 

@@ -16,10 +16,14 @@
 //! assert_eq!(run.driver(Durability::Written).events.len(), 2);
 //! ```
 
+mod budgets;
+
 use std::time::Duration;
 
+pub use budgets::amounts;
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, KeyId, Signature, Statement};
+use portcullis_domain::budget::HowSettled;
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
     ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall,
@@ -62,6 +66,8 @@ pub struct Scenario {
     pub thread: ThreadId,
     /// The run that started it.
     pub parent: Option<RunId>,
+    /// The top of its tree, where that is not its parent.
+    pub root: Option<RunId>,
     /// Whose it is. What an owner's open outcomes keep from starting is another owner's to start.
     pub owner: String,
     /// Its bounds.
@@ -94,6 +100,7 @@ pub struct Scenario {
     steps: u64,
     starts: u32,
     labels: u64,
+    attempts: u64,
     seen: (u64, Epoch),
     pending: Vec<NewEvent>,
     contents: Vec<Content>,
@@ -112,6 +119,7 @@ impl Scenario {
             run: RunId::draw(at, &entropy),
             thread: ThreadId::draw(at, &entropy),
             parent: None,
+            root: None,
             owner: "owner".to_owned(),
             limits: Limits::default(),
             tool: tool(),
@@ -130,6 +138,7 @@ impl Scenario {
             steps: 0,
             starts: 0,
             labels: 0,
+            attempts: 0,
             seen: (0, Epoch::NONE),
             pending: Vec::new(),
             contents: Vec::new(),
@@ -176,7 +185,7 @@ impl Scenario {
             owner: self.owner.clone(),
             thread: self.thread,
             parent: self.parent,
-            root: self.parent.unwrap_or(self.run),
+            root: self.root.or(self.parent).unwrap_or(self.run),
             goal: self.content(b"tidy this folder"),
             salt: self.content(&[7; 32]),
             limits: self.limits.clone(),
@@ -629,6 +638,7 @@ impl Scenario {
         let mut resolving = Self::new(self.seed ^ 0x5eed_0000, self.instance);
         resolving.tool = keyed();
         resolving.owner.clone_from(&self.owner);
+        resolving.limits.max_total_tokens = Some(100_000);
         appends.extend(resolving.resolving());
         appends
     }
@@ -636,6 +646,10 @@ impl Scenario {
     fn resolving(&mut self) -> Vec<Append> {
         let mut appends = vec![self.begin()];
         appends.extend(self.executing());
+        let attempt = self.holds(amounts(2_000), true);
+        appends.push(self.live());
+        self.settles(attempt, HowSettled::Ambiguous, amounts(2_000));
+        appends.push(self.late());
         self.restarted();
         appends.push(self.driver(Durability::Synced));
         self.probe_started(false);

@@ -12,6 +12,7 @@
 )]
 
 pub mod admission;
+pub mod budgets;
 pub mod chain;
 pub mod facts;
 pub mod fold;
@@ -61,11 +62,15 @@ macro_rules! store_contract {
                 letting_go_ends_the_term, moved_labels_are_noticed }
             operators { an_answer_names_what_was_shown, an_answer_comes_once, two_people_answer,
                 an_answer_comes_in_time, a_sweep_comes_when_due, a_sweep_ends_a_grant_when_due,
-                what_has_no_term_is_never_due, a_late_outcome_changes_nothing,
+                what_has_no_term_is_never_due, people_are_reminded_once, a_late_outcome_changes_nothing,
                 a_person_ends_a_run_that_somebody_drives }
             outcomes { an_unknown_outcome_keeps_its_tool_from_changing,
                 a_call_that_may_run_again_keeps_it_until_it_has, the_end_of_its_run_lets_the_tool_go,
                 only_a_keyed_call_starts_again, what_a_probe_found_ends_its_step }
+            budgets { a_hold_needs_room, each_cap_is_named, an_attempt_is_in_all_its_budgets,
+                a_child_debits_its_parents, only_the_holder_can_hold, a_charge_is_at_most_what_was_held,
+                only_a_days_caps_change, what_has_no_price_meets_no_cap_on_cost, what_holds_something_is_listed,
+                many_at_once_cross_no_cap, random_trees_cross_no_cap }
             facts { a_person_records_answers_and_ends, time_records_the_end_of_its_question,
                 a_driver_says_nothing_for_people_and_time, a_grant_is_used_with_its_start }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,
@@ -129,8 +134,17 @@ fn everything(store: &dyn Subject) -> (Vec<StoredEvent>, Vec<u64>) {
             events.extend(page);
         }
     }
-    let tables =
-        ["events", "contents", "specs", "runs", "steps", "questions", "approvals", "threads"];
+    let tables = [
+        "events",
+        "contents",
+        "specs",
+        "runs",
+        "steps",
+        "questions",
+        "approvals",
+        "threads",
+        "budgets",
+    ];
     let counts = tables.into_iter().map(|table| ledger.count(table).unwrap()).collect();
     (events, counts)
 }

@@ -10,6 +10,7 @@ use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::Durability;
 use portcullis_domain::question::QuestionKind;
+use portcullis_domain::recovery::Found;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
@@ -74,9 +75,10 @@ pub(super) struct Step {
 /// A probe that was asked about a step's call.
 pub(super) struct Asked {
     pub(super) pid: Pid,
-    pub(super) call: Digest,
+    /// The probe's call; none where the host is asked.
+    pub(super) call: Option<Digest>,
     /// What it said, once it said something.
-    pub(super) told: Option<Option<bool>>,
+    pub(super) told: Option<Found>,
     /// The record says what was found.
     pub(super) over: bool,
     /// The record says that it did not happen.
@@ -207,7 +209,7 @@ impl<'a> Naive<'a> {
                     start.reached = true;
                 }
             }
-            What::Told { step, happened } => self.told(*step, *happened, entry.pid),
+            What::Told { step, found } => self.told(*step, *found, entry.pid),
             What::Note(_) => {}
         }
     }
@@ -327,7 +329,10 @@ impl<'a> Naive<'a> {
             EndReason::OperatorCancelled => true,
             EndReason::ApprovalExpired => closes,
             EndReason::ApprovalRejected => commit.of_a_person(),
-            EndReason::ReconcileConflict => false,
+            EndReason::ReconcileConflict => {
+                let found = |body: &Body| matches!(body, Body::ProbeFinished(b) if b.found == Found::Conflict);
+                holder == Some(commit.pid) && commit.has(found)
+            }
             _ => holder == Some(commit.pid) || commit.of_a_person(),
         };
         if !allowed {

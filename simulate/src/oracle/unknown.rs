@@ -124,7 +124,7 @@ impl Naive<'_> {
         body: &ProbeStarted,
         commit: &Commit<'_>,
     ) {
-        self.seen.count("probe asked");
+        self.seen.count(if body.call.is_some() { "probe asked" } else { "host asked" });
         let id = event.link.step.unwrap_or(StepId::from_bytes([0; 16]));
         let name = self.names.of('s', id.as_bytes());
         if commit.durability != Durability::Synced {
@@ -132,18 +132,19 @@ impl Naive<'_> {
         }
         self.under_lease(run, event, Some(body.epoch));
         let step = self.steps.entry(id).or_default();
-        let unknown = step.executing && !step.finished && step.changes && step.tool == PROBED;
-        let own = body.call.as_ref().filter(|call| {
+        let unknown = step.executing && !step.finished && step.changes;
+        // The host is asked of any call, a probe of its own tool's.
+        let own = body.call.as_ref().is_none_or(|call| {
             let reads = !call.admitted.effect.changes_something();
-            call.admitted.tool == PROBE && reads && call.verdict.outcome() == "allow"
+            let allowed = reads && call.verdict.outcome() == "allow";
+            step.tool == PROBED && call.admitted.tool == PROBE && allowed
         });
-        if let Some(call) = own {
-            let call = call.admitted.call;
-            let asked = Asked { pid: commit.pid, call, told: None, over: false, denied: false };
-            step.probes.push(asked);
-        }
-        self.doubted.insert(PROBED.to_owned());
-        if own.is_none() || !unknown {
+        let call = body.call.as_ref().map(|call| call.admitted.call);
+        let asked = Asked { pid: commit.pid, call, told: None, over: false, denied: false };
+        step.probes.push(asked);
+        let tool = step.tool.clone();
+        self.doubted.insert(tool);
+        if !own || !unknown {
             self.break_rule(rule::PROBE, format!("what is asked about {name}"));
         }
     }
@@ -152,7 +153,7 @@ impl Naive<'_> {
     pub(super) fn probe_looked(&mut self, effect: &Effect, pid: Pid) {
         let step = self.steps.entry(effect.step).or_default();
         let recorded =
-            step.probes.iter().any(|asked| asked.pid == pid && asked.call == effect.call);
+            step.probes.iter().any(|asked| asked.pid == pid && asked.call == Some(effect.call));
         if !recorded {
             self.break_rule(rule::INTENT, format!("the probe {} by p{pid}", effect.tool));
         }
@@ -161,11 +162,11 @@ impl Naive<'_> {
         }
     }
 
-    /// A probe said something.
-    pub(super) fn told(&mut self, step: StepId, happened: Option<bool>, pid: Pid) {
+    /// Who was asked said something.
+    pub(super) fn told(&mut self, step: StepId, found: Found, pid: Pid) {
         let step = self.steps.entry(step).or_default();
         if let Some(asked) = step.probes.iter_mut().rfind(|asked| asked.pid == pid) {
-            asked.told = Some(happened);
+            asked.told = Some(found);
         }
     }
 
@@ -176,25 +177,27 @@ impl Naive<'_> {
         body: &ProbeFinished,
         commit: &Commit<'_>,
     ) {
-        let (claims, kind) = match body.found {
-            Found::Happened => (Some(true), Some("probe found that it happened")),
-            Found::DidNotHappen => (Some(false), Some("probe found that it did not happen")),
-            Found::Unknown => (None, Some("probe could not say")),
-            Found::Conflict => (None, None),
-        };
-        if let Some(kind) = kind {
-            self.seen.count(kind);
-        }
+        let by_host = body.observation.is_none();
+        self.seen.count(match (by_host, body.found) {
+            (false, Found::Happened) => "probe found that it happened",
+            (false, Found::DidNotHappen) => "probe found that it did not happen",
+            (false, Found::Unknown | Found::Conflict) => "probe could not say",
+            (true, Found::Happened) => "host found that it happened",
+            (true, Found::DidNotHappen) => "host found that it did not happen",
+            (true, Found::Unknown) => "host could not say",
+            (true, Found::Conflict) => "host found a conflict",
+        });
         let id = event.link.step.unwrap_or(StepId::from_bytes([0; 16]));
         let name = self.names.of('s', id.as_bytes());
         let step = self.steps.entry(id).or_default();
         let asked = step.probes.iter_mut().rfind(|asked| asked.pid == commit.pid && !asked.over);
         let fits = asked.is_some_and(|asked| {
             asked.over = true;
-            asked.denied = claims == Some(false);
-            // Evidence is kept with what it is evidence of.
-            let evidence = body.observation.is_some();
-            evidence && kind.is_some() && (claims.is_none() || asked.told == Some(claims))
+            asked.denied = body.found == Found::DidNotHappen;
+            // Evidence is kept with what it is evidence of, and a host gives none.
+            let evidence = asked.call.is_none() == by_host;
+            let can = by_host || body.found != Found::Conflict;
+            evidence && can && (body.found == Found::Unknown || asked.told == Some(body.found))
         });
         if !fits {
             let text = format!("{} is found of {name}", body.found.as_str());
@@ -210,7 +213,8 @@ impl Naive<'_> {
             Found::DidNotHappen => {
                 ended == (ObservationKind::ToolError, Some(Failure::DidNotHappen))
             }
-            Found::Unknown | Found::Conflict => false,
+            Found::Conflict => ended == (ObservationKind::ToolError, Some(Failure::Crash)),
+            Found::Unknown => false,
         };
         if !fits {
             let name = self.names.of('s', id.as_bytes());

@@ -148,7 +148,8 @@ mod tests {
             input_schema: Value::Object(Object::new()),
         }];
         let goal = "tidy\nup".to_owned();
-        View { request, goal, tools: tools.into(), history, omitted: 2, steps_left: 7 }
+        let labels = portcullis_domain::label::Labels::none();
+        View { request, goal, tools: tools.into(), history, omitted: 2, labels, steps_left: 7 }
     }
 
     fn text(line: Vec<u8>) -> String {

@@ -69,6 +69,7 @@ impl Host {
                 tools: [].into(),
                 history: self.steps[omitted..].to_vec(),
                 omitted: u64::try_from(omitted).unwrap(),
+                labels: portcullis_domain::label::Labels::none(),
                 steps_left: self.max_steps - request,
             };
             let raw = agent.propose(view).await.unwrap();

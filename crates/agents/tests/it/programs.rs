@@ -87,6 +87,7 @@ pub(crate) fn view(request: u64) -> View {
         tools: tools.into(),
         history: (0..request).map(seen).collect(),
         omitted: 0,
+        labels: portcullis_domain::label::Labels::none(),
         steps_left: 50 - request,
     }
 }

@@ -49,7 +49,7 @@ impl Walk<'_> {
 
     /// A content's bytes when they are what the reference says.
     pub(super) fn whole(&mut self, named: ContentRef) -> Result<Option<Vec<u8>>, Stop> {
-        let stored = match self.ledger.content(named.digest) {
+        let stored = match self.reader.read(|ledger| ledger.content(named.digest)) {
             Err(StoreError::Damaged { .. }) => None,
             stored => stored?,
         };

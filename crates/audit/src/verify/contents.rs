@@ -22,7 +22,7 @@ impl Walk<'_> {
                 continue;
             }
             let content = named.digest;
-            match self.ledger.content(content) {
+            match self.reader.read(|ledger| ledger.content(content)) {
                 Ok(Some(stored)) => {
                     if stored.is_erased() {
                         self.missing.entry(content).or_insert(at);
@@ -76,7 +76,7 @@ impl Walk<'_> {
     ) -> Result<bool, Stop> {
         let Some((stream, seq)) = owner else { return Ok(false) };
         let before = i64::try_from(seq).unwrap_or(i64::MAX).saturating_sub(1);
-        let page = match self.ledger.stream_after(stream, before, 1) {
+        let page = match self.reader.read(|ledger| ledger.stream_after(stream, before, 1)) {
             Err(StoreError::Damaged { .. }) => return Ok(false),
             page => page?,
         };
@@ -97,7 +97,7 @@ impl Walk<'_> {
         let stream = Stream::from(self.report.instance);
         let mut after = 0;
         while !missing.is_empty() {
-            let page = match self.ledger.stream_after(stream, after, PAGE) {
+            let page = match self.reader.read(|ledger| ledger.stream_after(stream, after, PAGE)) {
                 // Reported by the walk of that stream; what is not found excuses nothing.
                 Err(StoreError::Damaged { .. }) => break,
                 page => page?,
@@ -129,7 +129,7 @@ impl Walk<'_> {
             if self.specs.len() > MAX_SPECS {
                 return Err(VerifyError::TooManySpecs.into());
             }
-            match self.ledger.spec(spec) {
+            match self.reader.read(|ledger| ledger.spec(spec)) {
                 Ok(Some(bytes)) if Digest::of(Kind::ToolSpec, &bytes) == spec => {}
                 Ok(Some(_)) | Err(StoreError::Damaged { .. }) => {
                     self.broken(Break::SpecMismatch { at, spec })?;

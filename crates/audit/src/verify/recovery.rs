@@ -68,7 +68,7 @@ impl Walk<'_> {
     }
 
     fn spec(&mut self, digest: Digest) -> Result<Option<ToolSpec>, Stop> {
-        let bytes = match self.ledger.spec(digest) {
+        let bytes = match self.reader.read(|ledger| ledger.spec(digest)) {
             Err(StoreError::Damaged { .. }) => None,
             stored => stored?,
         };

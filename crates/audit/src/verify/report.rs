@@ -3,10 +3,12 @@
 use std::fmt;
 
 use portcullis_canon::{Digest, sanitize};
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::row::Cell;
 use portcullis_domain::stream::Stream;
 use serde::Serialize;
+
+use super::{MAX_BREAKS, Stop};
 
 /// The most bytes of a stored value that a break shows.
 const MAX_SHOWN: usize = 160;
@@ -408,6 +410,40 @@ impl Report {
     }
 }
 
+/// Breaks as one walk finds them, each once.
+#[derive(Debug, Default)]
+pub(super) struct Breaks {
+    found: Vec<Break>,
+    /// True when there were enough to end the walk.
+    pub(super) cut_short: bool,
+}
+
+impl Breaks {
+    /// Adds a break. Walks of a journal and of a stream may both come upon it.
+    pub(super) fn add(&mut self, found: Break) -> Result<(), Stop> {
+        if !self.found.contains(&found) {
+            self.found.push(found);
+            self.cut_short |= self.found.len() >= MAX_BREAKS;
+        }
+        if self.cut_short { Err(Stop::Enough) } else { Ok(()) }
+    }
+
+    /// All of several walks, as far as there is room for them.
+    pub(super) fn joined<const WALKS: usize>(walks: [Self; WALKS]) -> Self {
+        let mut all = Self::default();
+        let cut_short = walks.iter().any(|walk| walk.cut_short);
+        let found = walks.into_iter().flat_map(|walk| walk.found);
+        // More than there is room for cuts it short by itself.
+        let _enough = found.map(|found| all.add(found)).find(Result::is_err);
+        all.cut_short |= cut_short;
+        all
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Break> {
+        self.found
+    }
+}
+
 /// A stored cell as a break shows it.
 pub(super) fn cell(cell: &Cell) -> String {
     match cell {
@@ -424,6 +460,7 @@ pub(super) fn key(table: &str, cells: &[Cell]) -> String {
         "runs" => RunId::PREFIX,
         "steps" => StepId::PREFIX,
         "threads" => ThreadId::PREFIX,
+        "budgets" => BudgetId::PREFIX,
         _ => QuestionId::PREFIX,
     };
     let part = |part: &Cell| match part {

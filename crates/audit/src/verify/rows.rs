@@ -99,7 +99,7 @@ impl Walk<'_> {
         let expected = row.cells();
         let key = expected.get(..R::KEY).unwrap_or_default();
         let shown = || report::key(table, key);
-        let found = match self.ledger.row(table, key) {
+        let found = match self.reader.read(|ledger| ledger.row(table, key)) {
             Ok(Some(cells)) if cells.len() == expected.len() => cells,
             Ok(Some(_)) | Err(StoreError::Damaged { .. }) => {
                 return self.broken(Break::RowDamaged { table, key: shown() });

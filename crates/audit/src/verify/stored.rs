@@ -1,7 +1,7 @@
 //! Stored events, read: every column has its form, or a break says which has not.
 
 use portcullis_canon::Digest;
-use portcullis_domain::event::{Body, Event, EventError};
+use portcullis_domain::event::{Body, EventError};
 use portcullis_domain::id::{InstanceId, JournalId};
 use portcullis_domain::ports::StoredEvent;
 use portcullis_domain::stream::Link;
@@ -49,17 +49,14 @@ impl Read {
     }
 
     /// Reads the payload.
-    pub(crate) fn event(self, payload: &[u8]) -> Result<Event, Break> {
-        let Self { at, link, hash } = self;
-        match Body::read(&link.kind, link.version, payload) {
-            Ok(body) => Ok(Event { link, body, hash }),
-            Err(EventError::Unknown { kind, version }) => {
+    pub(crate) fn body(&self, payload: &[u8]) -> Result<Body, Break> {
+        let (at, link) = (self.at, &self.link);
+        Body::read(&link.kind, link.version, payload).map_err(|error| match error {
+            EventError::Unknown { kind, version } => {
                 let (event, version) = (report::name(&kind), i64::from(version));
-                Err(Break::UnknownEvent { at, event, version })
+                Break::UnknownEvent { at, event, version }
             }
-            Err(EventError::Payload(event)) => {
-                Err(Break::BadPayload { at, event: event.to_owned() })
-            }
-        }
+            EventError::Payload(event) => Break::BadPayload { at, event: event.to_owned() },
+        })
     }
 }

@@ -1,18 +1,20 @@
-//! Streams: the chain of each, folded from its first event.
+//! Streams: the chain of each, folded from its first event as [`super::decode`] hands them on.
+
+use std::sync::mpsc::Receiver;
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::FoldError;
-use portcullis_domain::id::JournalId;
-use portcullis_domain::ports::{StoreError, StoredEvent};
+use portcullis_domain::ports::StoreError;
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::{Stream, StreamKind, Tip};
 use portcullis_domain::thread::Thread;
 
+use super::decode::{Checked, Part, Seen};
 use super::report::{self, Break, Place};
 use super::rows::RunFold;
-use super::stored::Read;
-use super::{PAGE, Stop, VerifyError, Walk};
+use super::{Stop, VerifyError, Walk};
 
 /// What the events of one stream have added up to.
 enum State {
@@ -20,6 +22,7 @@ enum State {
     Start,
     Run(Box<RunFold>),
     Thread(Box<Thread>),
+    Budget(Box<Budget>),
     System,
     /// An event did not fit; nothing after it is folded.
     Failed,
@@ -33,36 +36,57 @@ struct Walked {
     state: State,
 }
 
+impl Walked {
+    fn begin(stream: Stream) -> Self {
+        Self { stream, tip: Tip::START, tenant: None, state: State::Start }
+    }
+}
+
 impl Walk<'_> {
-    /// Walks a whole stream. `journal` is where it begins.
-    pub(super) fn stream(&mut self, stream: Stream, journal: JournalId) -> Result<(), Stop> {
-        self.report.streams += 1;
-        let mut walked = Walked { stream, tip: Tip::START, tenant: None, state: State::Start };
-        let mut after = 0;
-        loop {
-            let page = match self.ledger.stream_after(stream, after, PAGE) {
-                Err(StoreError::Damaged { table }) => {
-                    self.all_folded = false;
-                    let key = format!("after event {after} of {}", report::stream(&stream));
-                    return self.broken(Break::RowDamaged { table, key });
+    /// Folds streams as their parts come.
+    pub(super) fn streams(
+        &mut self,
+        parts: &Receiver<Result<Part, VerifyError>>,
+    ) -> Result<(), Stop> {
+        let mut walking: Option<Walked> = None;
+        for part in parts {
+            match (part?, walking.as_mut()) {
+                (Part::Begin((stream, _)), _) => {
+                    self.report.streams += 1;
+                    walking = Some(Walked::begin(stream));
                 }
-                page => page?,
-            };
-            let Some(last) = page.last() else { break };
-            if last.stream_seq <= after {
-                return Err(VerifyError::Disorder.into());
-            }
-            after = last.stream_seq;
-            for stored in &page {
-                self.in_streams += 1;
-                self.stream_event(journal, stored, &mut walked)?;
+                (Part::Events(events), Some(walked)) => {
+                    for event in events {
+                        self.in_streams += 1;
+                        self.stream_event(event, walked)?;
+                    }
+                }
+                (Part::Damaged { table, after }, Some(walked)) => {
+                    self.all_folded = false;
+                    let key = format!("after event {after} of {}", report::stream(&walked.stream));
+                    self.broken(Break::RowDamaged { table, key })?;
+                }
+                (Part::End, Some(_)) => {
+                    if let Some(walked) = walking.take() {
+                        self.end_of_stream(walked)?;
+                    }
+                }
+                (Part::Events(_) | Part::Damaged { .. } | Part::End, None) => {}
             }
         }
+        Ok(())
+    }
+
+    fn end_of_stream(&mut self, walked: Walked) -> Result<(), Stop> {
         match walked.state {
             State::Run(fold) => self.end_of_run(*fold),
             State::Thread(thread) => {
                 self.folded.threads += 1;
                 self.compare(&*thread)
+            }
+            State::Budget(budget) => {
+                self.folded.budgets += 1;
+                self.compare(&*budget)
             }
             State::Start | State::System => Ok(()),
             State::Failed => {
@@ -72,63 +96,51 @@ impl Walk<'_> {
         }
     }
 
-    fn stream_event(
-        &mut self,
-        journal: JournalId,
-        stored: &StoredEvent,
-        walked: &mut Walked,
-    ) -> Result<(), Stop> {
+    fn stream_event(&mut self, seen: Seen, walked: &mut Walked) -> Result<(), Stop> {
         let expected = walked.tip.seq.saturating_add(1);
-        let found = u64::try_from(stored.stream_seq).unwrap_or(0);
+        let found = u64::try_from(seen.stream_seq).unwrap_or(0);
         if found != expected {
-            let (stream, found) = (report::stream(&walked.stream), stored.stream_seq);
+            let (stream, found) = (report::stream(&walked.stream), seen.stream_seq);
             self.broken(Break::StreamGap { stream, expected, found })?;
         }
         walked.tip.seq = found;
-        let event = match self.read(journal, stored, walked)? {
+        let journal_seq = seen.journal_seq;
+        let event = match self.read(seen, walked)? {
             Ok(event) => event,
             Err(bad) => {
                 walked.state = State::Failed;
                 return self.broken(bad);
             }
         };
-        let at = Place { journal: event.link.journal, seq: stored.journal_seq };
+        let at = Place { journal: event.link.journal, seq: journal_seq };
         self.contents(&event, at)?;
         self.specs(&event, at)?;
         self.fold(&event, at, walked)
     }
 
-    /// Columns, chain and payload of one event of the stream.
-    fn read(
-        &mut self,
-        journal: JournalId,
-        stored: &StoredEvent,
-        walked: &mut Walked,
-    ) -> Result<Result<Event, Break>, Stop> {
-        let journal = stored.journal.as_slice().try_into().map_or(journal, JournalId::from_bytes);
-        let read = match Read::of(stored, self.report.instance, journal) {
+    /// Chain and form of one event of the stream.
+    fn read(&mut self, seen: Seen, walked: &mut Walked) -> Result<Result<Event, Break>, Stop> {
+        let Checked { at, link, hash, fault, body } = match seen.read {
             Ok(read) => read,
             Err(bad) => {
                 walked.tip.hash = Digest::ZERO;
                 return Ok(Err(bad));
             }
         };
-        let at = read.at;
-        // Once more: an index of a damaged file can give another row here than in the journal's order.
-        if let Err(bad) = read.check_hash() {
+        if let Some(bad) = fault {
             self.broken(bad)?;
         }
-        let follows = read.link.stream_prev == walked.tip.hash && read.link.stream == walked.stream;
-        walked.tip.hash = read.hash;
+        let follows = link.stream_prev == walked.tip.hash && link.stream == walked.stream;
+        walked.tip.hash = hash;
         if !follows {
             self.broken(Break::StreamChain { at })?;
         }
-        let tenant = walked.tenant.get_or_insert_with(|| read.link.tenant.clone());
+        let tenant = walked.tenant.get_or_insert_with(|| link.tenant.clone());
         // The installation's own stream records what is done for each tenant.
-        if *tenant != read.link.tenant && walked.stream.kind != StreamKind::System {
+        if *tenant != link.tenant && walked.stream.kind != StreamKind::System {
             self.broken(Break::TenantMismatch { at })?;
         }
-        Ok(read.event(&stored.payload))
+        Ok(body.map(|body| Event { link, body, hash }))
     }
 
     fn fold(&mut self, event: &Event, at: Place, walked: &mut Walked) -> Result<(), Stop> {
@@ -141,6 +153,9 @@ impl Walk<'_> {
             (State::Start, StreamKind::Thread) => {
                 Thread::begin(event).map(|thread| State::Thread(Box::new(thread)))
             }
+            (State::Start, StreamKind::Budget) => {
+                Budget::begin(event).map(|budget| State::Budget(Box::new(budget)))
+            }
             (State::Start | State::System, StreamKind::System) => {
                 self.system_event(event, at)?.map(|()| State::System)
             }
@@ -148,6 +163,7 @@ impl Walk<'_> {
                 self.run_event(&mut fold, event, at)?.map(|()| State::Run(fold))
             }
             (State::Thread(mut thread), _) => thread.apply(event).map(|()| State::Thread(thread)),
+            (State::Budget(mut budget), _) => budget.apply(event).map(|()| State::Budget(budget)),
             (State::Start | State::System, _) => Err(FoldError::WrongStream(event.body.name())),
         };
         match next {
@@ -179,7 +195,7 @@ impl Walk<'_> {
 
     /// What is left of an erased content is its empty row, which keeps it from being brought again.
     fn check_erased(&mut self, content: Digest, at: Place) -> Result<(), Stop> {
-        let found = match self.ledger.content(content) {
+        let found = match self.reader.read(|ledger| ledger.content(content)) {
             // A row that cannot be read is there as well.
             Err(StoreError::Damaged { .. }) => {
                 return self.broken(Break::ContentExtra { at, content });

@@ -409,7 +409,7 @@ fn records_longer_than_a_page_are_walked_to_their_end() {
     assert_eq!((report.events, report.intact), (u64::try_from(count).unwrap(), true));
     assert_eq!(
         report.rows,
-        ["runs", "steps", "questions", "approvals", "threads"]
+        ["runs", "steps", "questions", "approvals", "threads", "budgets"]
             .iter()
             .map(|name| u64::try_from(world.store.table(name).rows.len()).unwrap())
             .sum::<u64>()

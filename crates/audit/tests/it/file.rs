@@ -4,7 +4,8 @@ use std::path::Path;
 
 use portcullis_audit::head::tips;
 use portcullis_audit::keys::SigningKey;
-use portcullis_audit::{Break, Head, HeadResult, Options, compare_head};
+use portcullis_audit::verify::THREADS;
+use portcullis_audit::{Break, Head, HeadResult, Options, compare_head, verify};
 use portcullis_domain::ports::{Ledgers as _, Store as _};
 
 use crate::raw::RawFile;
@@ -73,4 +74,31 @@ fn a_row_that_no_key_finds_is_seen() {
     );
     assert_eq!(file.table("approvals").rows.len(), 5, "control: a walk of the table finds it");
     assert_eq!(file.verify(Options::default()).breaks, [Break::Unsound]);
+}
+
+#[test]
+fn threads_that_take_turns_find_what_those_with_a_reader_each_find() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, scene) = played(&folder.path().join("portcullis.db"));
+    let ring = scene.ring();
+    let options = Options { keys: &[&ring], ..Options::default() };
+    let both = || {
+        let each = verify(&mut *file.store.begin_for(THREADS).unwrap(), options).unwrap();
+        assert_eq!(format!("{each:?}"), format!("{:?}", file.verify(options)));
+        each
+    };
+    assert_eq!(both().breaks, [], "control");
+    let changes = [
+        "UPDATE runs SET owner = 'eve'",
+        "UPDATE events SET at = at + 1 WHERE journal_seq = 5",
+        "DELETE FROM contents WHERE rowid = 3",
+        "DELETE FROM events WHERE journal_seq = 9",
+    ];
+    let mut known = 0;
+    for change in changes {
+        file.execute(change);
+        let found = both().breaks.len();
+        assert!(found > known, "`{change}` is not seen");
+        known = found;
+    }
 }

@@ -160,12 +160,13 @@ fn a_content_that_is_owned_by_another_event() {
     let owner = ["owner_kind", "owner_id", "owner_seq"];
     // The result that an answer brought and that the end of the step names again.
     let names = |row: &[Cell], digest: &Cell| {
-        let (Cell::Text(kind), Cell::Blob(payload)) =
-            (&row[events.column("kind")], &row[events.column("payload")])
+        let of = |column| &row[events.column(column)];
+        let (Cell::Text(kind), Cell::Int(version), Cell::Blob(payload)) =
+            (of("kind"), of("version"), of("payload"))
         else {
-            panic!("text and bytes")
+            panic!("text, a number and bytes")
         };
-        let body = Body::read(kind, 1, payload).unwrap();
+        let body = Body::read(kind, u32::try_from(*version).unwrap(), payload).unwrap();
         body.contents().iter().any(|c| Cell::Blob(c.digest.as_bytes().to_vec()) == *digest)
     };
     let named = |digest: &Cell| {

@@ -6,15 +6,16 @@ use std::time::Duration;
 use portcullis_audit::keys::{KeyEntry, Keyring, SigningKey};
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, Statement};
+use portcullis_domain::budget::{Amounts, BudgetScope, Caps, Day, HowSettled};
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall,
-    ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs,
-    RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted,
-    StepStarted, ThreadLabelled, ThreadOpened,
+    ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, LeaseAcquired, LeaseCause,
+    LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted, QuestionAnswered,
+    QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished, StepJudged,
+    StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{AttemptId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::lease::{Epoch, Holder, ProcessIdentity};
 use portcullis_domain::limits::Limits;
@@ -93,6 +94,7 @@ impl Scene {
         self.unknown_outcome(first);
         self.resolved_call(first);
         let second = self.create(Some(first));
+        self.model_call(second);
         self.expired_call(second);
         self.complete(first);
         self.late(first);
@@ -207,7 +209,8 @@ impl Scene {
             root: parent.unwrap_or(run),
             goal: goal.reference(),
             salt: salt.reference(),
-            limits: Limits::default(),
+            // One of the two needs the later version of `run.created`.
+            limits: Limits { max_model_calls: parent.map(|_| 9), ..Limits::default() },
             tools: specs
                 .iter()
                 .map(|spec| FrozenTool { name: spec.name.clone(), spec: spec.digest() })
@@ -233,6 +236,72 @@ impl Scene {
         let specs = specs.iter().map(ToolSpec::canonical).collect();
         self.append(condition, events, vec![goal, salt], specs);
         run
+    }
+
+    /// A call of a model by a run with a parent, in the two runs' budgets and the day's; of a second one only the hold.
+    fn model_call(&mut self, run: RunId) {
+        let state = self.state(run);
+        let tenant = state.run.tenant.clone();
+        let day = BudgetScope::Day { owner: state.run.owner.clone(), day: Day::of(self.at) };
+        let parent = state.run.parent.unwrap();
+        let scopes = [day, BudgetScope::Run { run }, BudgetScope::Run { run: parent }];
+        let step = StepId::draw(self.at, &self.entropy);
+        let opened = StepOpened { index: state.run.step_count, batch: 1, batch_index: 0 };
+        self.drive(run, Some(step), vec![Body::StepOpened(opened)], Vec::new());
+        let projected =
+            Amounts { calls: 1, input_tokens: 900, output_tokens: 100, cost_micros: 40 };
+        let used = Amounts { input_tokens: 1_000, ..projected };
+        for first in [true, false] {
+            let attempt = AttemptId::draw(self.at, &self.entropy);
+            let (mut held, mut settled) = (Vec::new(), Vec::new());
+            for scope in &scopes {
+                let stream = Stream::from(scope.id(&tenant));
+                let own = *scope == BudgetScope::Run { run };
+                let caps = Caps { calls: own.then_some(9), ..Caps::default() };
+                let scope = scope.clone();
+                let opened = Body::BudgetOpened(BudgetOpened { scope, caps });
+                let reserved = Body::BudgetReserved(BudgetReserved {
+                    attempt,
+                    run,
+                    epoch: state.run.epoch,
+                    model: "fake:small".to_owned(),
+                    bytes: 4_000,
+                    projected,
+                    priced: true,
+                    deadline_ms: 120_000,
+                    caps: None,
+                });
+                held.extend(first.then_some((stream, None, opened)));
+                held.push((stream, Some(step), reserved));
+                let body = BudgetSettled {
+                    attempt,
+                    how: HowSettled::Answered,
+                    charged: projected,
+                    excess: used.beyond(projected),
+                };
+                settled.push((stream, Some(step), Body::BudgetSettled(body)));
+            }
+            let mut live = self.driver(run);
+            if let Condition::Driver { live_at, .. } = &mut live {
+                *live_at = Some(self.at);
+            }
+            self.append(live, held, Vec::new(), Vec::new());
+            if first {
+                self.append(Condition::Late, settled, Vec::new(), Vec::new());
+            }
+        }
+        let read = ReadAs { kind: ProposalKind::Fail, origin: ProposalOrigin::Model };
+        let proposal = self.content(r#"{"kind":"fail","message":"no"}"#);
+        let bodies = vec![
+            Body::StepProposed(StepProposed { proposal: proposal.reference() }),
+            Body::StepFinished(StepFinished {
+                status: StepStatus::Done,
+                read: Some(read),
+                observation: None,
+                active_us: 5,
+            }),
+        ];
+        self.drive(run, Some(step), bodies, vec![proposal]);
     }
 
     fn acquired(&self, epoch: Epoch, cause: LeaseCause) -> Body {

@@ -2,6 +2,7 @@
 
 use portcullis_audit::{Options, Report, verify};
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::ports::{Ledgers, StoredContent, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
@@ -27,8 +28,17 @@ impl Table {
 }
 
 /// Every table that verification covers.
-pub(crate) const COVERED: [&str; 8] =
-    ["approvals", "contents", "events", "questions", "runs", "specs", "steps", "threads"];
+pub(crate) const COVERED: [&str; 9] = [
+    "approvals",
+    "budgets",
+    "contents",
+    "events",
+    "questions",
+    "runs",
+    "specs",
+    "steps",
+    "threads",
+];
 
 /// A store whose tables a test can write behind its back.
 pub(crate) trait Editable {
@@ -208,6 +218,7 @@ impl Editable for MemoryStore {
             .unwrap();
         vec![
             state_table::<Approval>(self),
+            state_table::<Budget>(self),
             Table {
                 name: "contents".to_owned(),
                 columns: strings(&CONTENT_COLUMNS),

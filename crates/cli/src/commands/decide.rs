@@ -10,7 +10,7 @@ use portcullis_canon::{Digest, Limits, parse};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
-use portcullis_domain::run::RunStatus;
+use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_engine::Parts;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
@@ -310,7 +310,7 @@ fn tell(
 fn takes_up(globals: &Globals, asked: &Asked) -> String {
     match Launch::recall(&globals.place.launches(), asked.run.id) {
         Ok(None) => {
-            "nothing is remembered of how it was started, so the host that began it takes it up"
+            "its run was not begun with `portcullis run` of this user, so the program that began it goes on with it"
                 .to_owned()
         }
         Ok(Some(_)) | Err(_) => {
@@ -322,11 +322,31 @@ fn takes_up(globals: &Globals, asked: &Asked) -> String {
 
 /// What became of a question that was decided with the one that was shown.
 fn tell_also(out: &mut Out, (asked, answered): &Also) -> io::Result<()> {
-    let led_to = match answered {
-        Ok(answered) => led_to(*answered).0.to_owned(),
-        Err(failure) => failure.sentence(),
+    let became = match answered {
+        Ok(answered) => became(*answered),
+        Err(failure) => format!("not decided: {}", failure.sentence()),
     };
-    out.line(&format!("{}: {led_to}", asked.question.id))
+    out.line(&format!("{}: {became}", asked.question.id))
+}
+
+/// What an answer led to, in words.
+fn became(answered: Answered) -> String {
+    match answered {
+        Answered::Granted => "approved; its run can be resumed".to_owned(),
+        Answered::MoreNeeded { people: 1 } => "recorded; 1 more person has to say yes".to_owned(),
+        Answered::MoreNeeded { people } => {
+            format!("recorded; {people} more people have to say yes")
+        }
+        Answered::GoesOn => "recorded; its run can be resumed".to_owned(),
+        Answered::Ended(reason) => {
+            let why = match reason {
+                EndReason::ApprovalRejected => "a no ends it".to_owned(),
+                EndReason::ApprovalExpired => "its question was past its time".to_owned(),
+                other => other.as_str().replace('_', " "),
+            };
+            format!("recorded; its run has ended: {why}")
+        }
+    }
 }
 
 fn led_to(answered: Answered) -> (&'static str, Option<u32>, Option<&'static str>) {

@@ -167,11 +167,12 @@ fn alike((first, last): (u64, u64)) -> String {
 }
 
 fn counted(totals: &Totals) -> String {
-    let Totals { same, different, only_one, only_other, unknown, .. } = totals;
+    let Totals { same, different, uncompared, only_one, only_other, unknown, .. } = totals;
     let what = if totals.is_same() { "the same" } else { "NOT THE SAME" };
-    let steps = format!("steps: {same} alike, {different} not alike");
+    let steps =
+        format!("steps: {same} alike, {different} not alike, {uncompared} not all compared");
     let only = format!("{only_one} only in `one`, {only_other} only in `other`");
-    format!("{what}; {steps}, {only}; not compared: {unknown}")
+    format!("{what}; {steps}, {only}; things not compared: {unknown}")
 }
 
 /// One difference. The place and the values are foreign text: each stands behind a bar.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, StoredEvent};
+use portcullis_domain::ports::{EventPages, StoredEvent};
 use portcullis_domain::stream::Stream;
 use portcullis_domain::time::Timestamp;
 
@@ -45,23 +45,14 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
     };
     let mut out = Out::new();
-    let (mut after, mut left) = (args.after, if args.limit == 0 { u64::MAX } else { args.limit });
-    while left > 0 {
-        let limit = u32::try_from(left.min(u64::from(MAX_PAGE))).unwrap_or(MAX_PAGE);
-        let filter = EventFilter { stream: only, after, limit };
-        let page = reading.db().events(&reading.scope, filter).await?;
+    let most = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut pages = EventPages::after(only, args.after, most);
+    while let Some(wanted) = pages.next_page() {
+        let page = reading.db().events(&reading.scope, wanted).await?;
         for event in &page {
             write(&mut out, event, globals.json).map_err(|error| Failure::output(&error))?;
         }
-        let read = u64::try_from(page.len()).unwrap_or(u64::MAX);
-        left = left.saturating_sub(read);
-        let last = page.last().and_then(|event| u64::try_from(event.journal_seq).ok());
-        match last {
-            // A page of large events is shorter than its limit: only an empty one is the end. A journal that does not go
-            // forward is for `verify` to explain.
-            Some(last) if last > after => after = last,
-            _ => break,
-        }
+        pages.read(&page);
     }
     out.flush().map_err(|error| Failure::output(&error))?;
     Ok(Exit::Done)

@@ -12,20 +12,18 @@ use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::observation::{Observation, ObservationKind};
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, ReviewerKeys};
+use portcullis_domain::ports::{EventPages, ReviewerKeys};
 use portcullis_domain::question::Question;
 use portcullis_domain::step::Step;
 use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
-use crate::assemble;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
-use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg, Words, words};
 use crate::output::{Out, screen};
 use crate::reading::Reading;
-use crate::waits::Waits;
+use crate::waits::{Counts, Waits};
 use crate::wire::{FactJson, SaidJson, StepFactsJson, WaitsJson};
 
 use decision::Decision;
@@ -87,6 +85,8 @@ struct Folded {
     question: Option<Question>,
     /// The answers to it.
     said: Vec<(String, Answer)>,
+    /// Whether they count, where that is still to be judged by the gate.
+    counts: Option<Counts>,
 }
 
 impl Folded {
@@ -96,7 +96,7 @@ impl Folded {
         let mine = question.as_ref().map(|question| question.id);
         let answers = state.approvals.iter().filter(|answer| Some(answer.question) == mine);
         let said = answers.map(|answer| (answer.person.clone(), answer.statement.answer)).collect();
-        Some(Self { step, question, said })
+        Some(Self { step, question, said, counts: None })
     }
 }
 
@@ -104,11 +104,7 @@ impl Folded {
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
     let run = lookup::run_id(reading.db(), &reading.scope, &args.run).await?;
-    // Whose keys count is what the run was begun with, as for `approve`.
-    let launch = Launch::recall(&globals.place.launches(), run).ok().flatten();
-    let keyring = launch::configuration(globals, launch.as_ref())
-        .and_then(|config| assemble::ring(&config, &globals.place))
-        .ok();
+    let keyring = reading.keys_of(run);
     let mut telling = Telling {
         out: Out::new(),
         json: globals.json,
@@ -141,10 +137,9 @@ impl Telling {
         run: RunId,
         keys: Option<&Keyring>,
     ) -> Result<(), Failure> {
-        let mut after = 0_u64;
-        loop {
-            let filter = EventFilter { stream: Some(run.into()), after, limit: MAX_PAGE };
-            let page = reading.db().events(&reading.scope, filter).await?;
+        let mut pages = EventPages::all(Some(run.into()));
+        while let Some(wanted) = pages.next_page() {
+            let page = reading.db().events(&reading.scope, wanted).await?;
             for stored in &page {
                 match stored.event(reading.db().instance()) {
                     Ok(event) => {
@@ -160,17 +155,18 @@ impl Telling {
                 }
                 self.refresh();
             }
-            // A page of large events is shorter than its limit: only an empty one is the end.
-            match page.last().and_then(|event| u64::try_from(event.journal_seq).ok()) {
-                Some(last) if last > after => after = last,
-                _ => break,
-            }
+            pages.read(&page);
         }
         for current in &mut self.current {
-            if let Some(state) = &self.state
-                && current.folded.as_ref().is_some_and(|folded| !folded.step.status.is_final())
-            {
-                current.waits = Waits::of(reading, &state.run, state.question.as_ref()).await?;
+            let Some(state) = &self.state else { continue };
+            if current.folded.as_ref().is_some_and(|folded| !folded.step.status.is_final()) {
+                let question = state.question.as_ref();
+                current.waits = Waits::of(reading, &state.run, question, &state.approvals).await?;
+                if let (Some(Waits::Grant(_, counts)), Some(folded)) =
+                    (&current.waits, &mut current.folded)
+                {
+                    folded.counts = Some(*counts);
+                }
             }
         }
         self.tell()

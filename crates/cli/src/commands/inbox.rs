@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::time::Duration;
 
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::ports::DamagedRow;
@@ -35,8 +36,10 @@ struct Line {
     card: Words,
     reason: Option<String>,
     again: Option<&'static str>,
-    /// Its time is past: an answer would come too late, and the next run or resume closes it.
+    /// Its time is past: an answer would come too late, and the next run, resume or watch closes it.
     overdue: bool,
+    /// It ends soon.
+    soon: bool,
     /// Others of this page that ask for the same call.
     alike: Vec<QuestionId>,
 }
@@ -46,11 +49,12 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let reading = Reading::open(globals)?;
     let (db, scope) = (reading.db(), &reading.scope);
     let open = Some(QuestionStatus::Open);
+    let before = reading.remind_before();
     let rows = db.questions(scope, None, open, args.page.page()).await?;
     let mut lines = Vec::with_capacity(rows.rows.len());
     for row in rows.rows {
         lines.push(match row {
-            Ok(question) => Ok(line(&reading, question).await?),
+            Ok(question) => Ok(line(&reading, question, before).await?),
             Err(damaged) => Err(damaged),
         });
     }
@@ -65,7 +69,11 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     Ok(Exit::Done)
 }
 
-async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
+async fn line(
+    reading: &Reading,
+    question: Question,
+    before: Option<Duration>,
+) -> Result<Line, Failure> {
     let (db, scope) = (reading.db(), &reading.scope);
     let step = lookup::step_row(db, question.step).ok();
     let step = step.as_ref();
@@ -75,9 +83,13 @@ async fn line(reading: &Reading, question: Question) -> Result<Line, Failure> {
         None => None,
     };
     let card = words(db, scope, question.card, MAX_CARD_BYTES).await?;
-    let overdue = question.expires_at.is_some_and(|at| at <= reading.now());
+    let now = reading.now();
+    let overdue = question.is_over(now);
+    let soon = before.is_some_and(|before| {
+        !overdue && question.expires_at.is_some_and(|at| at <= now.after(before))
+    });
     let again = again::earlier_yes(db, scope, &question).await?;
-    Ok(Line { question, tool, card, reason, again, overdue, alike: Vec::new() })
+    Ok(Line { question, tool, card, reason, again, overdue, soon, alike: Vec::new() })
 }
 
 /// Names with each question the others that have the same card and ask the same people.
@@ -111,9 +123,9 @@ fn json(
     let questions = lines
         .iter()
         .map(|line| match line {
-            Ok(Line { question, card, reason, again, alike, .. }) => {
+            Ok(Line { question, card, reason, again, alike, soon, .. }) => {
                 let question = QuestionJson::of(question, now, card, reason.as_deref(), *again);
-                RowJson::Whole(question.with_alike(alike.clone()))
+                RowJson::Whole(question.with_alike(alike.clone()).ending_soon(*soon))
             }
             Err(damaged) => RowJson::damaged(damaged),
         })
@@ -180,6 +192,7 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 8] {
                 match question.expires_at {
                     None => "never".to_owned(),
                     Some(at) if line.overdue => format!("{at} overdue"),
+                    Some(at) if line.soon => format!("{at} soon"),
                     Some(at) => at.to_string(),
                 },
                 format!(

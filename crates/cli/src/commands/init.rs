@@ -6,8 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use portcullis::system::OsEntropy;
-use portcullis_audit::FileError;
-use portcullis_audit::keys::{KeyFileError, SigningKey};
+use portcullis_audit::keys::SigningKey;
 
 use crate::args::Globals;
 use crate::assemble;
@@ -43,11 +42,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     }
     let name = globals.key.as_deref().unwrap_or(&globals.user);
     let key = globals.place.keys.join(format!("{name}.key"));
-    match SigningKey::create(&globals.place.keys, name, &OsEntropy) {
-        Ok(_) => tell(true, "key", &key),
-        Err(KeyFileError::File(FileError::Exists { .. })) => tell(false, "key", &key),
-        Err(error) => return Err(error.into()),
-    }
+    let made = key.symlink_metadata().is_err();
+    // Whoever drew it may have died before its public half was there, without which nobody could approve.
+    SigningKey::open_or_create(&globals.place.keys, name, &OsEntropy)?;
+    tell(made, "key", &key);
     let made = globals.db.symlink_metadata().is_err();
     assemble::create(globals)?;
     tell(made, "database", &globals.db);

@@ -18,4 +18,6 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod shell;
 pub(crate) mod show;
+pub(crate) mod spend;
 pub(crate) mod verify;
+pub(crate) mod watch;

@@ -1,7 +1,7 @@
 //! `portcullis resume`: goes on with runs that stopped, or that a person has answered.
 
 use portcullis_domain::id::RunId;
-use portcullis_domain::ports::{MAX_PAGE, Page};
+use portcullis_domain::ports::{MAX_PAGE, Page, Pages};
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
@@ -75,14 +75,11 @@ fn worse(one: Exit, other: Exit) -> Exit {
 async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<RunId>, Failure> {
     let mut ids = Vec::new();
     for status in [RunStatus::Running, RunStatus::Waiting] {
-        let mut offset = 0;
-        loop {
-            let page = store.runs(scope, Some(status), Page { offset, limit: MAX_PAGE }).await?;
-            ids.extend(page.rows.iter().flatten().map(|run| (run.created_at, run.id)));
-            offset += u64::from(MAX_PAGE);
-            if offset >= page.total {
-                break;
-            }
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page() {
+            let rows = store.runs(scope, Some(status), page).await?.rows;
+            ids.extend(rows.iter().flatten().map(|run| (run.created_at, run.id)));
+            pages.read(rows.len());
         }
     }
     ids.sort_unstable();

@@ -62,6 +62,18 @@ struct LimitFlags {
     /// How long a granted approval stays usable, in milliseconds
     #[arg(long, value_name = "MS")]
     grant_ttl_ms: Option<u64>,
+    /// Calls of models, retries and those of the runs that it starts included
+    #[arg(long, value_name = "N")]
+    max_model_calls: Option<u64>,
+    /// Tokens that one reply of a model may have
+    #[arg(long, value_name = "N")]
+    max_output_tokens_per_call: Option<u64>,
+    /// Tokens of models, input and output together
+    #[arg(long, value_name = "N")]
+    max_total_tokens: Option<u64>,
+    /// Estimated cost of models, in millionths of the unit of money
+    #[arg(long, value_name = "MICROS")]
+    max_estimated_cost_micros: Option<u64>,
 }
 
 impl LimitFlags {
@@ -77,6 +89,14 @@ impl LimitFlags {
             max_elapsed_ms: self.max_elapsed_ms.or(configured.max_elapsed_ms),
             question_ttl_ms: self.question_ttl_ms.or(configured.question_ttl_ms),
             grant_ttl_ms: self.grant_ttl_ms.or(configured.grant_ttl_ms),
+            max_model_calls: self.max_model_calls.or(configured.max_model_calls),
+            max_output_tokens_per_call: self
+                .max_output_tokens_per_call
+                .or(configured.max_output_tokens_per_call),
+            max_total_tokens: self.max_total_tokens.or(configured.max_total_tokens),
+            max_estimated_cost_micros: self
+                .max_estimated_cost_micros
+                .or(configured.max_estimated_cost_micros),
         };
         limits.check()?;
         Ok(limits)

@@ -5,8 +5,8 @@ use portcullis_domain::run::{Run, RunStatus};
 
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::{Code, Failure};
-use crate::lookup::{self, Words, words};
+use crate::failure::Failure;
+use crate::lookup::{Words, words};
 use crate::output::table::Columns;
 use crate::output::{Out, text};
 use crate::reading::{PageArgs, Reading};
@@ -43,7 +43,7 @@ struct Line {
     run: Run,
     standing: &'static str,
     goal: Words,
-    /// With `--stuck`.
+    /// Nothing once it ended.
     waits: Option<Waits>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let mut lines = Vec::with_capacity(rows.rows.len());
     for row in rows.rows {
         lines.push(match row {
-            Ok(run) => Ok(line(&reading, run, args.stuck).await?),
+            Ok(run) => Ok(line(&reading, run).await?),
             Err(damaged) => Err(damaged),
         });
     }
@@ -87,23 +87,11 @@ async fn unended(reading: &Reading, page: PageArgs) -> Result<Rows<Run>, Failure
     Ok(rows)
 }
 
-async fn line(reading: &Reading, run: Run, stuck: bool) -> Result<Line, Failure> {
+async fn line(reading: &Reading, run: Run) -> Result<Line, Failure> {
     let standing = reading.standing(&run).await?;
     let goal = words(reading.db(), &reading.scope, run.goal, MAX_GOAL_BYTES).await?;
-    let waits = if stuck { waits(reading, &run).await? } else { None };
+    let waits = Waits::stored(reading, &run).await?;
     Ok(Line { run, standing, goal, waits })
-}
-
-/// A question that cannot be read hides no run.
-async fn waits(reading: &Reading, run: &Run) -> Result<Option<Waits>, Failure> {
-    let Some(id) = run.question else { return Waits::of(reading, run, None).await };
-    match lookup::question_row(reading.db(), id) {
-        Ok(question) => Waits::of(reading, run, Some(&question)).await,
-        Err(failure) if matches!(failure.code(), Code::Damaged | Code::Unknown) => {
-            Ok(Some(Waits::Damaged(id)))
-        }
-        Err(failure) => Err(failure),
-    }
 }
 
 fn json(
@@ -149,7 +137,8 @@ fn table(
 }
 
 fn listed(lines: &[Result<Line, DamagedRow>]) -> Columns {
-    let mut table = Columns::new(&["RUN", "STATUS", "REASON", "STEPS", "CREATED", "WAITS", "GOAL"]);
+    let mut table =
+        Columns::new(&["RUN", "STATUS", "REASON", "STEPS", "CREATED", "WAITS FOR", "GOAL"]);
     lines.iter().for_each(|line| table.row(cells(line)));
     table
 }
@@ -169,13 +158,13 @@ fn stuck(lines: &[Result<Line, DamagedRow>]) -> Columns {
 fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
     let dash = || "-".to_owned();
     match line {
-        Ok(Line { run, standing, goal, .. }) => [
+        Ok(Line { run, standing, goal, waits }) => [
             run.id.to_string(),
             (*standing).to_owned(),
             run.reason.map_or_else(dash, |reason| reason.as_str().to_owned()),
             run.step_count.to_string(),
             run.created_at.to_string(),
-            run.question.map_or_else(dash, |question| question.to_string()),
+            waits.as_ref().map_or_else(dash, Waits::brief),
             match goal.text() {
                 Ok(goal) => text::one_line(&goal, GOAL_BYTES),
                 Err(why) => format!("({why})"),

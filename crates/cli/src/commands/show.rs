@@ -17,6 +17,7 @@ use crate::lookup::{self, Asked, RunArg, Words, words};
 use crate::output::table::Columns;
 use crate::output::{Out, card, invalid, screen, text};
 use crate::reading::{PageArgs, Reading};
+use crate::waits::{Counts, Waits};
 use crate::wire::{QuestionJson, RowJson, RunJson, ShowJson, StepJson, Text};
 
 /// The largest observation that is read for a row.
@@ -72,7 +73,7 @@ fn whole_card(out: &mut Out, asked: Asked) -> io::Result<()> {
 }
 
 /// The question as far as it can be shown.
-enum Waits {
+enum Shows {
     Nothing,
     /// It was answered, and the run is to be resumed.
     Granted,
@@ -88,13 +89,14 @@ struct Shown {
     goal: Words,
     note: Option<Words>,
     result: Option<Words>,
-    waits: Waits,
+    shows: Shows,
+    waits: Option<Waits>,
     steps: Rows<Step>,
     observations: Vec<Option<Words>>,
     page: PageArgs,
 }
 
-impl Waits {
+impl Shows {
     async fn read(reading: &Reading, run: &Run) -> Self {
         let (db, scope) = (reading.db(), &reading.scope);
         let Some(id) = run.question else { return Self::Nothing };
@@ -113,7 +115,7 @@ impl Waits {
 impl Shown {
     async fn read(reading: &Reading, run: Run, page: PageArgs) -> Result<Self, Failure> {
         let (db, scope) = (reading.db(), &reading.scope);
-        let waits = Waits::read(reading, &run).await;
+        let shows = Shows::read(reading, &run).await;
         let mut texts = [None, None];
         for (text, reference) in texts.iter_mut().zip([run.note, run.result]) {
             if let Some(reference) = reference {
@@ -134,10 +136,11 @@ impl Shown {
             now: reading.now(),
             standing: reading.standing(&run).await?,
             goal: words(db, scope, run.goal, u64::MAX).await?,
-            run,
             note,
             result,
-            waits,
+            waits: Waits::stored(reading, &run).await?,
+            run,
+            shows,
             steps,
             observations,
             page,
@@ -145,14 +148,14 @@ impl Shown {
     }
 
     fn json(&self, out: &mut Out) -> io::Result<()> {
-        let question = match &self.waits {
-            Waits::Nothing | Waits::Granted => None,
-            Waits::Asked(asked) => {
+        let question = match &self.shows {
+            Shows::Nothing | Shows::Granted => None,
+            Shows::Asked(asked) => {
                 let card = Words::Here(asked.card_bytes.clone());
                 let reason = asked.reason.as_deref();
                 Some(QuestionJson::of(&asked.question, self.now, &card, reason, asked.again))
             }
-            Waits::Refused(_, question, _) => question
+            Shows::Refused(_, question, _) => question
                 .as_ref()
                 .map(|question| QuestionJson::of(question, self.now, &Words::Differs, None, None)),
         };
@@ -164,7 +167,7 @@ impl Shown {
             Option::zip(reference, words.as_ref()).map(|(at, words)| Text::of(at, words))
         };
         out.json(&ShowJson {
-            run: RunJson::of(&self.run, self.standing, &self.goal),
+            run: RunJson::of(&self.run, self.standing, &self.goal).waiting_for(self.waits.as_ref()),
             note: text(self.run.note, &self.note),
             result: text(self.run.result, &self.result),
             question,
@@ -184,17 +187,17 @@ impl Shown {
         out.line("")?;
         self.table(out)?;
         // The question comes last: nothing foreign follows its closing block.
-        match &self.waits {
-            Waits::Nothing => Ok(()),
-            Waits::Granted => {
+        match &self.shows {
+            Shows::Granted if matches!(self.waits, Some(Waits::Grant(_, Counts::Yes))) => {
                 out.line("")?;
                 out.line(&format!("approved; resume with `portcullis resume {}`", self.run.id))
             }
-            Waits::Asked(asked) => {
+            Shows::Nothing | Shows::Granted => Ok(()),
+            Shows::Asked(asked) => {
                 out.line("")?;
                 card::render(&asked.sheet(), columns).iter().try_for_each(|row| out.line(row))
             }
-            Waits::Refused(id, _, why) => {
+            Shows::Refused(id, _, why) => {
                 out.line("")?;
                 out.line(&format!("QUESTION {id} cannot be shown: {why}"))
             }
@@ -208,6 +211,9 @@ impl Shown {
         own("status", self.standing);
         if let Some(reason) = run.reason {
             own("reason", reason.as_str());
+        }
+        if let Some(waits) = &self.waits {
+            own("waits for", &waits.words());
         }
         own("created", &run.created_at.to_string());
         if let Some(at) = run.finished_at {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use portcullis_audit::head::{Head, read_heads};
+use portcullis_audit::verify::THREADS;
 use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Signature;
@@ -69,7 +70,7 @@ fn is_count(text: &str) -> bool {
 /// Runs the command.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     let reading = Reading::open(globals)?;
-    let mut ledger = reading.db().begin()?;
+    let mut ledger = reading.db().begin_for(THREADS)?;
     let judges = Judges::of(globals, ledger.as_mut())?;
     let heads = match &args.head {
         Some(HeadArg::Point { seq, hash }) => vec![point(ledger.as_mut(), *seq, *hash)?],
@@ -264,7 +265,8 @@ fn reviewers(judges: &Judges) -> Vec<String> {
 
 fn answers(report: &Report) -> String {
     let found = &report.signatures;
-    let mut parts = vec![format!("{} signatures valid", found.checked)];
+    let checked = usize::try_from(found.checked).unwrap_or(usize::MAX);
+    let mut parts = vec![format!("{} valid", text::counted(checked, "signature"))];
     let mut add = |count: u64, what: &str| {
         if count > 0 {
             parts.push(format!("{count} {what}"));

@@ -117,7 +117,7 @@ fn a_parked_call_says_why_and_what_may_be_said_of_it() {
         run.run()
     };
     let settled = lost();
-    check(&scene, settled, "parked", Some("lost_connection"), Some("people"));
+    check(&scene, settled, "parked", Some("lost_connection"), Some("outcome"));
     let text = scene.run(&["explain", &settled.to_string(), "0"]).out(0);
     assert!(text.contains("1 more of `operator` to say what became of the call"), "{text}");
     scene.run(&["answer", &settled.to_string(), "did-not-happen", "--yes"]).out(0);

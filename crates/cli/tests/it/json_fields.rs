@@ -103,7 +103,7 @@ fn what_runs_questions_and_steps_write_is_what_the_document_lists() {
     check("`run`, `resume`", &rests, &[]);
     check("`runs`", &[&json(&["runs"])[..], &stuck].concat(), &["`explain RUN [STEP]`"]);
     shown.extend(json(&["show", &run]));
-    check("`show RUN`", &shown, &["`runs`", "`inbox`"]);
+    check("`show RUN`", &shown, &["`runs`", "`inbox`", "`explain RUN [STEP]`"]);
     check("`events RUN`, `events --all`", &json(&["events", "--all"]), &[]);
     explained.extend(json(&["explain", &run]));
     check("`explain RUN [STEP]`", &explained, &[]);
@@ -136,6 +136,11 @@ fn what_is_set_up_writes_is_what_the_document_lists() {
     let home = Home::new();
     let json = |args: &[&str]| lines(&home.run(&[args, &["--json"]].concat()));
     check("`init`", &json(&["init"]), &[]);
+    let soon = Home::new();
+    let rules = "[classes]\nlocal_mutation = 'ask'\n[limits]\nquestion_ttl_ms = 600000\n";
+    let rules = soon.write("soon.toml", rules);
+    soon.scripted(SCRIPT, &["-c", rules.to_str().unwrap()]).exits(3);
+    check("`watch`", &lines(&soon.run(&["watch", "--once", "--json"])), &[]);
     let keys = "`key list`, `key show`, `key new`, `key public`";
     for args in
         [&["key", "list"][..], &["key", "show", "ann"], &["key", "new", "bob"], &["key", "public"]]

@@ -25,6 +25,8 @@ mod launching;
 mod recheck;
 mod scene;
 mod setup;
+mod spend;
 mod stopped;
 mod verify;
 mod view;
+mod watch;

@@ -128,6 +128,18 @@ fn init_makes_what_is_missing_and_changes_nothing_that_is_there() {
 }
 
 #[test]
+fn init_makes_the_public_half_that_a_killed_one_left_out() {
+    let home = Home::new();
+    home.run(&["init"]).exits(0);
+    let public = home.key("ann.pub");
+    let before = fs::read(&public).unwrap();
+    fs::remove_file(&public).unwrap();
+    let ended = home.run(&["init"]).exits(0);
+    assert_eq!(ended.out.matches("kept  ").count(), 5, "{ended:#?}");
+    assert_eq!(fs::read(&public).unwrap(), before);
+}
+
+#[test]
 fn the_configuration_that_init_writes_and_the_examples_can_be_used() {
     let home = Home::new();
     for name in ["bob", "eve"] {

@@ -1,4 +1,5 @@
-//! `run` stopped for longer than its lease: it starts nothing more, and what its call did is late.
+//! `run` stopped for longer than its lease: it starts nothing more, and what its call did is late. And `run` that another
+//! process cancels during a call.
 
 use std::fs::{self, File};
 use std::process::{Child, Stdio};
@@ -165,4 +166,18 @@ fn a_process_that_renews_its_lease_finishes_a_call_that_takes_longer() {
     assert_eq!(run.ends(), 0);
     assert_eq!(run.files(), Vec::<String>::new());
     assert_eq!((run.count("step.started"), run.count("outcome.late")), (2, 0));
+}
+
+/// Nothing lets the call come back: the lock is held all the time.
+#[test]
+fn a_run_that_another_process_cancels_waits_for_its_call_no_longer() {
+    let mut run = Deleting::new();
+    let id = run.home.only_run();
+    run.home.run(&["cancel", &id]).exits(0);
+    assert_eq!(run.ends(), 1);
+    assert_eq!(run.files(), ["one.txt", "two.txt"]);
+    // It did not wait until the tool gave its lock up, which would have been an outcome.
+    assert_eq!((run.count("step.started"), run.count("outcome.late")), (1, 0));
+    assert_eq!((run.count("step.finished"), run.count("run.finished")), (0, 1));
+    run.home.run(&["verify"]).exits(0);
 }

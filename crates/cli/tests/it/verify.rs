@@ -31,7 +31,7 @@ fn an_intact_record_is_said_to_be() {
     worked(&scene);
     let out = scene.run(&["verify"]).out(0);
     assert_eq!(out.lines().last(), Some("intact"), "{out}");
-    assert!(out.contains("1 signatures valid"), "{out}");
+    assert!(out.contains("1 signature valid"), "{out}");
     // Every value begins in one column.
     let rows = out.lines().filter(|row| row.starts_with("  "));
     for row in rows {
@@ -108,7 +108,7 @@ fn answers_are_judged_with_the_reviewers_of_the_configuration_that_the_run_began
     let config = asks(&home, "release.toml", "release", "ann");
     approved(&home, &config, "ann", &[]);
     let out = home.run(&["verify"]).exits(0).out;
-    assert!(out.contains("1 signatures valid\n") && out.contains("1 used with leave\n"), "{out}");
+    assert!(out.contains("1 signature valid\n") && out.contains("1 used with leave\n"), "{out}");
     assert!(out.contains(&format!("1 key of {config}\n")), "{out}");
     let keys = home.path("config/portcullis/keys").display().to_string();
     assert!(out.contains(&format!("  reviewers     2 keys of {keys}\n")), "{out}");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use portcullis_canon::Value;
 
-use crate::ports::BoxFuture;
+use crate::label::Labels;
+use crate::ports::{BoxFuture, ModelHandle};
 use crate::run::EndReason;
 
 /// One tool as the agent sees it.
@@ -49,6 +50,8 @@ pub struct View {
     pub history: Vec<SeenStep>,
     /// How many earlier steps are not in `history`.
     pub omitted: u64,
+    /// Labels of all that the run's conversation has read: whoever hands the view on hands these on too.
+    pub labels: Labels,
     /// Steps that may still be opened, this one included.
     pub steps_left: u64,
 }
@@ -57,7 +60,7 @@ pub struct View {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentFailure {
-    /// One of the `agent_…` reasons.
+    /// One of the `agent_…` reasons, [`EndReason::ModelUnavailable`], or what a handle stopped for.
     pub reason: EndReason,
     /// One sentence for the operator.
     pub message: String,
@@ -67,4 +70,16 @@ pub struct AgentFailure {
 pub trait Agent: Send {
     /// The raw bytes of the next proposal.
     fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>>;
+
+    /// The same, with a handle on a model that is good for this proposal only: what is called through it is charged to
+    /// this run and this step. An agent that needs no model does not implement it. When the handle stops for a limit, the
+    /// run ends for that limit, whatever is proposed.
+    fn propose_with<'a>(
+        &'a mut self,
+        view: View,
+        model: &'a dyn ModelHandle,
+    ) -> BoxFuture<'a, Result<Vec<u8>, AgentFailure>> {
+        let _unused = model;
+        self.propose(view)
+    }
 }

@@ -5,6 +5,8 @@
 mod agent;
 mod clock;
 mod keys;
+mod model;
+mod pages;
 mod policy;
 mod process;
 mod spawn;
@@ -17,13 +19,19 @@ use std::pin::Pin;
 pub use agent::{AdvertisedTool, Agent, AgentFailure, SeenStep, View};
 pub use clock::{Clock, Entropy, Monotonic};
 pub use keys::{KeyRefusal, Reviewer, ReviewerKeys};
+pub use model::{
+    Charge, MAX_PLAUSIBLE_TOKENS, MAX_TOOL_USES, Model, ModelCall, ModelFailure, ModelFault,
+    ModelHandle, ModelName, ModelNameError, ModelOutcome, ModelReply, Price, Projection, Rates,
+    Shown, Stop, ToolUse, Usage, Watch,
+};
+pub use pages::{EventPages, Pages};
 pub use policy::{Policy, PolicyFailure, ProposedCall};
 pub use process::Processes;
 pub use spawn::{Place, Spawn, SpawnError, Tell, Work};
 pub use store::{
     Append, Committed, Condition, DamagedRow, Disposition, Durability, EventFilter, LeaseTerm,
-    Ledger, Ledgers, MAX_PAGE, NewEvent, Observer, Page, Rows, Store, StoreError, StoredContent,
-    StoredEvent, TakeLease,
+    Ledger, Ledgers, MAX_PAGE, NewEvent, Notice, Observer, OpenOutcome, Page, Reminder, Rows,
+    Store, StoreError, StoredContent, StoredEvent, TakeLease,
 };
 pub use tool::{ToolFailure, ToolOutput, ToolSource};
 

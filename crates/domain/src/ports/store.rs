@@ -3,17 +3,18 @@
 use portcullis_canon::Digest;
 
 use crate::approval::Approval;
+use crate::budget::{Budget, Cap};
 use crate::content::Content;
 use crate::event::{Body, Event};
 use crate::fold::RunState;
-use crate::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use crate::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use crate::lease::Epoch;
 use crate::ports::BoxFuture;
 use crate::question::{Question, QuestionStatus};
 use crate::row::{Cell, RowError};
 use crate::run::{Run, RunStatus};
 use crate::scope::{Scope, Tenant};
-use crate::step::Step;
+use crate::step::{Admitted, Step};
 use crate::stream::{Link, Stream, StreamKind, payload_digest};
 use crate::thread::Thread;
 use crate::time::Timestamp;
@@ -82,7 +83,8 @@ pub enum Condition {
         /// When it was due; now has to be later.
         due: Timestamp,
     },
-    /// Adds what changes nothing: a late outcome, or the fact that a content was erased.
+    /// Adds what changes no run: a late outcome, the end of an attempt at a call of a model, or the fact that a content
+    /// was erased.
     Late,
 }
 
@@ -178,6 +180,14 @@ pub enum StoreError {
         /// The question about it.
         question: QuestionId,
     },
+    /// A budget has no room for an attempt at a call of a model: what is spent, held and projected is beyond a cap.
+    #[error("a budget has no room left for this call: {}", .cap.as_str())]
+    BudgetSpent {
+        /// The budget.
+        budget: BudgetId,
+        /// What it has no room of.
+        cap: Cap,
+    },
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
@@ -243,6 +253,7 @@ impl StoreError {
             | Self::QuestionState { .. }
             | Self::DigestChanged
             | Self::OutcomeOpen { .. }
+            | Self::BudgetSpent { .. }
             | Self::NotDue => Disposition::Refuse,
             Self::WriterTooOld
             | Self::Damaged { .. }
@@ -294,6 +305,35 @@ pub struct LeaseTerm {
     pub epoch: Epoch,
     /// Until when.
     pub until: Timestamp,
+}
+
+/// A question about an outcome that is not known yet, with the call that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenOutcome {
+    /// The question.
+    pub question: QuestionId,
+    /// The call.
+    pub call: Admitted,
+}
+
+/// What of the questions that end by themselves is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The wall clock at the sweeper.
+    pub now: Timestamp,
+    /// People are reminded of what ends up to this instant.
+    pub until: Timestamp,
+}
+
+/// That people were reminded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reminder {
+    /// Of this question, or of its grant.
+    pub question: QuestionId,
+    /// `open` for a question, `granted` for a grant.
+    pub status: QuestionStatus,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// Which events to list.
@@ -356,6 +396,20 @@ pub trait Store: Send + Sync {
         thread: ThreadId,
     ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>>;
 
+    /// A budget.
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>>;
+
+    /// Budgets in which something is held, in the order in which they were opened.
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>>;
+
     /// A content; `None` when it was erased or never stored here.
     fn content<'a>(
         &'a self,
@@ -391,12 +445,40 @@ pub trait Store: Send + Sync {
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Question>, StoreError>>;
 
+    /// Questions and grants whose time is over, and those that end within the notice and that nobody was reminded of
+    /// yet: in the order in which they end. Each leaves the list by [`Store::append`] or by [`Store::remind`].
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>>;
+
+    /// Notes, once for each question and once for each grant, that people were reminded of its end. Soft state: no event.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] when somebody noted it before, [`StoreError::QuestionState`] when it stands otherwise
+    /// by now.
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
     /// The answers to a question, in order.
     fn approvals<'a>(
         &'a self,
         scope: &'a Scope,
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>>;
+
+    /// The questions about outcomes of an owner's calls that are neither answered for good nor closed: what commit 1 of
+    /// another call looks at, for those who want to know before. In no order.
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>>;
 
     /// Events in journal order, read without judging them.
     fn events<'a>(
@@ -573,6 +655,11 @@ pub trait Ledger: Send {
 
     /// A spec row's bytes.
     fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Another reader of the same snapshot, for a thread of its own; `None` when there is no more of them.
+    fn another(&mut self) -> Option<Box<dyn Ledger>> {
+        None
+    }
 }
 
 /// Opens the raw tables of a store.
@@ -582,4 +669,14 @@ pub trait Ledgers: Send + Sync {
     /// # Errors
     /// [`StoreError`] when it cannot be had.
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError>;
+
+    /// Begins a consistent snapshot that this many threads can read at once: the ledger has that many, less itself,
+    /// of [`Ledger::another`]. A store that cannot do it gives fewer.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be had.
+    fn begin_for(&self, threads: usize) -> Result<Box<dyn Ledger + '_>, StoreError> {
+        let _fewer = threads;
+        self.begin()
+    }
 }

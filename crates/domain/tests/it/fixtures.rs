@@ -69,8 +69,9 @@ fn what_the_scenario_writes_is_what_is_kept() {
     let own =
         |event: &NewEvent| [scenario.run.into(), scenario.thread.into()].contains(&event.stream);
     let (first, second): (Vec<NewEvent>, Vec<NewEvent>) = events.partition(own);
-    let names: BTreeSet<&str> = first.iter().map(|event| event.body.name()).collect();
-    let more = second.iter().filter(|event| !names.contains(event.body.name()));
+    let form = |event: &NewEvent| (event.body.name(), event.body.version());
+    let forms: BTreeSet<_> = first.iter().map(form).collect();
+    let more = second.iter().filter(|event| !forms.contains(&form(event)));
     for event in first.iter().chain(more) {
         let key = (event.body.name().to_owned(), event.body.version());
         written.entry(key).or_default().push(event.body.payload().unwrap());

@@ -12,7 +12,7 @@ use portcullis_domain::run::FrozenTool;
 use portcullis_domain::step::{Admitted, Step};
 
 use super::Part;
-use crate::retrace::{Broken, Fault, Obstacle, Place, Recorded, Shelf, Trace, obstacle};
+use crate::retrace::{Broken, Fault, Obstacle, Recorded, Shelf, Source, Trace, obstacle};
 
 /// The largest content that is parsed: a value takes many times the room of its text.
 const MAX_PARSED_BYTES: usize = 1024 * 1024;
@@ -69,7 +69,7 @@ pub(super) struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    pub(super) fn of(source: Place<'a>, run: RunId) -> Self {
+    pub(super) fn of(source: Source<'a>, run: RunId) -> Self {
         Self {
             trace: Trace::of(source, run),
             shelf: Shelf::of(source),

@@ -39,14 +39,15 @@ fn overtaken_after(world: &World, append: u64) -> (Gate, Arc<Mutex<Option<HeldRu
     (Gate::new(parts), taken)
 }
 
-/// Lets short waits pass until the work is done: what is tried again is, and no call or lease runs out.
+/// Lets short waits pass until the work is done: what is tried again is, and nobody looks whether a call is still waited
+/// for, which is each second.
 fn while_time_passes<T>(world: &World, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 match world.clock.next_wake() {
-                    Some(wait) if wait <= Duration::from_secs(1) => world.clock.advance(wait),
+                    Some(wait) if wait <= Duration::from_millis(500) => world.clock.advance(wait),
                     _ => std::thread::yield_now(),
                 }
             }

@@ -9,7 +9,7 @@ use portcullis_domain::event::{Body, OutcomeLate};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::label::Labels;
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::observation::{Observation, ObservationKind};
+use portcullis_domain::observation::{Failure, Observation, ObservationKind};
 use portcullis_domain::ports::{
     Append, Clock, Condition, Durability, NewEvent, Policy, PolicyFailure, ProposedCall, Store,
     StoreError,
@@ -25,6 +25,7 @@ use portcullis_engine::operator::{self, Answered};
 use portcullis_engine::{Attached, Gate, GateError, Progress};
 use portcullis_store::memory::{Fault, MemoryStore};
 use portcullis_testkit::block_on;
+use portcullis_testkit::crash::CrashStore;
 
 use crate::world::{Does, FakeTools, World, call, turn};
 
@@ -286,6 +287,64 @@ fn a_call_that_may_outlast_the_lease_needs_renewals_that_work() {
     asleep(&world);
     assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
     assert_eq!(world.tools.effects("long"), 1);
+}
+
+/// A gate to whose store the append of this number takes as long as `during` does.
+fn slow_at(world: &World, append: u64, during: impl Fn() + Send + Sync + 'static) -> Gate {
+    let mut parts = world.parts(1);
+    let aim = format!("append:{append}:after");
+    let witnessed = CrashStore::new(parts.store.clone(), || {}).witnessed(move |sight| {
+        if sight.moment.to_string() == aim {
+            during();
+        }
+    });
+    parts.store = Arc::new(witnessed);
+    Gate::new(parts)
+}
+
+#[test]
+fn the_first_term_runs_since_the_lease_was_asked_for() {
+    let world = World::new();
+    let clock = world.clock.clone();
+    // The store takes 25 of the 30 seconds to begin the run.
+    let gate = slow_at(&world, 1, move || clock.advance(Duration::from_secs(25)));
+    let task = world.task(portcullis_domain::limits::Limits::default());
+    let mut held = block_on(gate.begin(world.scope(), task)).unwrap();
+    // Renewed at once, and not ten seconds later, when it would be over.
+    beat(&world);
+    asleep(&world);
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
+    let refused = world.attach(2, held.run());
+    assert!(matches!(refused, Err(GateError::Store(StoreError::Leased { .. }))));
+}
+
+#[test]
+fn a_commit_that_took_the_term_with_it_lets_no_call_begin() {
+    let tools = FakeTools::new(false);
+    let long = tools.spec("long", EffectClass::LocalMutation, false);
+    tools.add(ToolSpec { deadline_ms: 25_000, ..long });
+    let world = World::with_tools(tools);
+    world.store.plan_renewals([Some(Fault::BeforeCommit)]);
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    // Begin, proposal, intent: that takes 10 of 30 seconds, and the renewal meanwhile fails.
+    let gate = slow_at(&world, 3, move || {
+        clock.advance(Duration::from_secs(10));
+        while store.planned_renewals() > 0 || clock.next_wake().is_none() {
+            std::thread::yield_now();
+        }
+    });
+    let task = world.task(portcullis_domain::limits::Limits::default());
+    let mut held = block_on(gate.begin(world.scope(), task)).unwrap();
+    let run = held.run();
+    assert_eq!(block_on(held.propose(call("long", 1))).unwrap(), Progress::Allowed);
+    asleep(&world);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!((world.tools.effects("long"), world.count("step.started")), (0, 1));
+    let step = world.step(run, 0);
+    assert_eq!(
+        (step.status, step.observation.unwrap().failure),
+        (StepStatus::Failed, Some(Failure::Error))
+    );
 }
 
 #[test]

@@ -12,9 +12,11 @@
 
 mod world;
 
+mod account;
 mod admission;
 mod approvals;
 mod batches;
+mod cancelled;
 mod damaged;
 mod diff;
 mod doubles;
@@ -22,6 +24,7 @@ mod doubt;
 mod drivers;
 mod dropped;
 mod edges;
+mod erased;
 mod forged;
 mod grants;
 mod leases;
@@ -32,6 +35,7 @@ mod registering;
 mod runner;
 mod same_input;
 mod steps;
+mod sweeping;
 mod takeover;
 mod unknown;
 mod upkeep;

@@ -9,8 +9,9 @@ use portcullis_domain::event::{Body, StepJudged};
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Clock as _, Policy, Store as _};
 use portcullis_domain::proposal::ProposalOrigin;
+use portcullis_domain::recovery::Probe;
 use portcullis_domain::row::Cell;
-use portcullis_domain::tool::EffectClass;
+use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_domain::verdict::Verdict;
 use portcullis_engine::recheck::{
     Against, Answer, Evaluation, Finding, Obstacle, Recheck, Recorded, Rules, Totals,
@@ -19,7 +20,7 @@ use portcullis_engine::{Attached, Progress, Tools};
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_testkit::block_on;
 
-use crate::world::{Conduct, FakeTools, World, ask, call, turn};
+use crate::world::{Conduct, Does, FakeTools, World, ask, call, turn};
 
 fn every(world: &World, run: RunId, against: Against<'_>) -> (Vec<Evaluation>, Totals) {
     let mut recheck = Recheck::of(&world.store, world.scope(), run, against);
@@ -104,6 +105,78 @@ fn the_policy_that_answered_answers_the_same() {
         assert!(asked[..before].contains(&(tool.clone(), arguments.clone())), "{tool}");
         assert!(String::from_utf8_lossy(arguments).contains(r#""to":"nobody""#));
     }
+}
+
+/// A tool whose receiver knows a call by its key, and one that can be asked about, each of which was lost once.
+fn lost_and_found(tools: &FakeTools) {
+    let text = r#"{"type":"object","additionalProperties":false,
+        "properties":{"n":{"type":"integer"},"key":{"type":"string","maxLength":64}}}"#;
+    let schema = portcullis_canon::parse(text.as_bytes(), &portcullis_canon::Limits::BARE).unwrap();
+    tools.add(ToolSpec {
+        input_schema: schema,
+        authority: Vec::new(),
+        idempotency_key: Some("key".to_owned()),
+        ..tools.spec("pay", EffectClass::LocalMutation, false)
+    });
+    let arguments = Some([("n".to_owned(), "/n".to_owned())].into());
+    tools.add(ToolSpec {
+        probe: Some(Probe { tool: "sent".to_owned(), arguments }),
+        ..tools.spec("mail", EffectClass::LocalMutation, false)
+    });
+    tools.add(tools.spec("sent", EffectClass::ReadOnly, false));
+}
+
+#[test]
+fn what_recovery_asked_the_policy_is_asked_again_too() {
+    let tools = FakeTools::new(false);
+    lost_and_found(&tools);
+    let world = World::with_tools(tools);
+    world.tools.first("pay", Does::Unknown);
+    world.tools.first("mail", Does::Unknown);
+    world.tools.set("sent", Does::Answer(br#"{"happened":true}"#.to_vec()));
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(turn(&mut held, call("pay", 1)), Progress::Observed);
+    assert_eq!(turn(&mut held, call("mail", 7)), Progress::Observed);
+    assert_eq!((world.count("step.restarted"), world.count("probe.started")), (1, 1));
+
+    let before = world.policy.asked().len();
+    let (found, totals) = recorded(&world, run);
+    let tools: Vec<&str> = found.iter().map(|evaluation| evaluation.tool.as_str()).collect();
+    assert_eq!(tools, ["pay", "pay", "mail", "sent"], "{found:?}");
+    assert_eq!(totals, Totals { same: 4, ..Totals::default() });
+    let asked = world.policy.asked();
+    // What it was handed then, in the same order. What was asked before a call was used is no evaluation that is recorded.
+    let handed = [1, 2, 4, 5].map(|at| asked[at].clone());
+    assert_eq!((before, &asked[before..]), (6, handed.as_slice()));
+
+    // Who would not have it read would not have had the probe; who denies changes, neither of the others.
+    let rules = ClassTable::default().with(EffectClass::ReadOnly, Outcome::Deny);
+    let different = |found: &[Evaluation]| -> Vec<String> {
+        let other = found.iter().filter(|e| matches!(e.finding, Finding::Different(_)));
+        other.map(|evaluation| evaluation.tool.clone()).collect()
+    };
+    assert_eq!(different(&these(&world, run, &rules).0), ["sent"]);
+    let rules = ClassTable::default().with(EffectClass::LocalMutation, Outcome::Deny);
+    assert_eq!(different(&these(&world, run, &rules).0), ["pay", "pay", "mail"]);
+
+    // Today's tools: the same, another description, and a probe that does not take what it was handed.
+    let changed = |change: &dyn Fn(&FakeTools)| {
+        let tools = FakeTools::new(false);
+        lost_and_found(&tools);
+        change(&tools);
+        today(&world, run, &Tools::register(vec![tools]).unwrap())
+    };
+    assert!(changed(&|_| ()).iter().all(|finding| *finding == Finding::Same));
+    let stricter = changed(&|tools| {
+        let text = br#"{"type":"object","properties":{"n":{"type":"integer","maximum":3}}}"#;
+        let input_schema = portcullis_canon::parse(text, &portcullis_canon::Limits::BARE).unwrap();
+        let sent = tools.spec("sent", EffectClass::ReadOnly, false);
+        tools.replace(ToolSpec { input_schema, authority: Vec::new(), ..sent });
+    });
+    let refused = portcullis_domain::refusal::Refusal::ArgumentsInvalid;
+    assert_eq!(stricter[3], Finding::Different(Answer::NotAdmitted(refused)));
+    assert!(stricter[..3].iter().all(|finding| *finding == Finding::Same));
 }
 
 #[test]

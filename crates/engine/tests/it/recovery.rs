@@ -10,15 +10,18 @@ use portcullis_domain::event::Body;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::{Failure, ObservationKind};
-use portcullis_domain::ports::{BoxFuture, Clock as _, StoreError};
+use portcullis_domain::ports::{
+    BoxFuture, Clock as _, Policy, PolicyFailure, ProposedCall, StoreError,
+};
 use portcullis_domain::question::{Card, QuestionKind};
 use portcullis_domain::recovery::{Found, Probe};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
-use portcullis_engine::{Attached, GateError, HeldRun, Progress, Reconcile, Reconciled};
-use portcullis_policy::Outcome;
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
+use portcullis_engine::{Attached, Gate, GateError, HeldRun, Progress, Reconcile, Reconciled};
+use portcullis_policy::{ClassTable, Outcome};
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::ManualClock;
 
@@ -420,6 +423,72 @@ fn a_process_that_dies_while_it_asks_is_followed_by_one_that_asks_again() {
     world.tools.let_go();
 }
 
+/// A process that died while it asked what `mail` did.
+fn dies_asking(world: &World, pid: u32, run: RunId) {
+    let asked = world.tools.effects("sent");
+    world.tools.first("sent", Does::Hang);
+    let gate = world.gate(pid);
+    let mut attaching = Box::pin(async { gate.attach(world.scope(), run).await.map(drop) });
+    poll_once(&mut attaching);
+    while world.tools.effects("sent") == asked {
+        std::thread::yield_now();
+    }
+    std::mem::forget(attaching);
+    world.kill(pid);
+}
+
+#[test]
+fn a_probe_that_ends_its_process_twice_is_not_asked_again_and_a_person_is() {
+    let mut world = world(true);
+    world.spawn = portcullis_testkit::ports::ThreadSpawn::with_places(4);
+    let run = crashed(&world, "mail");
+    dies_asking(&world, 2, run);
+    dies_asking(&world, 3, run);
+    world.reconcile = Some(Arc::new(Nothing));
+    assert!(matches!(world.attach(4, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!(world.question(run).kind, QuestionKind::UnknownOutcome);
+    assert_eq!((world.tools.effects("sent"), world.count("probe.started")), (2, 2));
+    // What is started again may be asked after again.
+    world.reconcile = None;
+    world.answer("ann", &world.question(run), Answer::RunAgain).unwrap();
+    world.tools.first("mail", Does::Unknown);
+    world.tools.set("sent", Does::Answer(br#"{"happened":true}"#.to_vec()));
+    let (mut held, _) = world.take(5, run);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!(world.tools.effects("sent"), 3);
+    world.tools.let_go();
+}
+
+/// Ends its process whenever it is asked: nothing after it runs.
+struct Deadly;
+
+impl Reconcile for Deadly {
+    fn reconcile(&self, _: &Card) -> BoxFuture<'_, Reconciled> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn a_host_that_ends_its_process_twice_is_not_asked_again_and_a_person_is() {
+    let mut world = world(true);
+    let run = crashed(&world, "write");
+    world.reconcile = Some(Arc::new(Deadly));
+    for (times, pid) in [(1, 2), (2, 3)] {
+        let gate = world.gate(pid);
+        let mut attaching = Box::pin(async { gate.attach(world.scope(), run).await.map(drop) });
+        poll_once(&mut attaching);
+        while world.count("probe.started") < times {
+            std::thread::yield_now();
+        }
+        std::mem::forget(attaching);
+        world.kill(pid);
+    }
+    assert!(matches!(world.attach(4, run).unwrap(), Attached::Waiting(_)));
+    assert_eq!((world.count("probe.started"), world.count("probe.finished")), (2, 0));
+    assert_eq!(world.question(run).kind, QuestionKind::UnknownOutcome);
+    world.tools.let_go();
+}
+
 /// Answers nothing, ever.
 struct Silent;
 
@@ -484,6 +553,36 @@ fn what_is_found_after_the_term_is_no_outcome_that_came_late_and_is_asked_anew()
     world.tools.let_go();
 }
 
+/// Denies everything, after its process was stopped for longer than a lease.
+struct Stalled(ManualClock);
+
+impl Policy for Stalled {
+    fn id(&self) -> PolicyId {
+        ClassTable::empty().id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        self.0.jump(self.0.now().after(Duration::from_secs(60)));
+        ClassTable::empty().decide(call, facts)
+    }
+}
+
+#[test]
+fn after_the_term_the_host_is_not_asked_any_more() {
+    let mut world = world(true);
+    let run = crashed(&world, "mail");
+    world.reconcile = Some(Arc::new(Nothing));
+    let mut parts = world.parts(2);
+    parts.policy = Arc::new(Stalled(world.clock.clone()));
+    let late = block_on(Gate::new(parts).attach(world.scope(), run)).err();
+    assert!(matches!(late, Some(GateError::Store(StoreError::LeaseLost))), "{late:?}");
+    assert_eq!(world.count("probe.started"), 0);
+    // Whoever has the run asks, its probe and then the host.
+    assert_eq!(world.take(3, run).1, Progress::Observed);
+    assert_eq!(findings(&world).last(), Some(&Found::DidNotHappen));
+    world.tools.let_go();
+}
+
 #[test]
 fn a_host_that_does_not_answer_within_the_tools_deadline_leaves_it_to_a_person() {
     let mut world = world(true);
@@ -537,17 +636,23 @@ fn an_approval_is_not_spent_on_a_change_that_has_to_wait() {
     };
     let (lost, waits) = (approved(), approved());
     world.tools.first("send", Does::Unknown);
-    let (mut held, _) = world.take(2, lost);
-    assert!(matches!(block_on(held.execute()).unwrap(), Progress::Waiting(_)));
-    let question = world.question(lost);
-
     let (mut held, progress) = world.take(3, waits);
     assert_eq!(progress, Progress::Allowed);
+    let (mut losing, _) = world.take(2, lost);
+    assert!(matches!(block_on(losing.execute()).unwrap(), Progress::Waiting(_)));
+    let question = world.question(lost);
+
     let refused = block_on(held.execute());
     let open = portcullis_domain::ports::StoreError::OutcomeOpen { question: question.id };
-    assert!(matches!(&refused, Err(GateError::Store(error)) if *error == open), "{refused:?}");
+    let is_open = |error: &GateError| matches!(error, GateError::Store(error) if *error == open);
+    assert!(refused.as_ref().is_err_and(is_open), "{refused:?}");
     block_on(held.close()).unwrap();
-    assert_eq!(world.tools.effects("send"), 1);
+    // Who takes it up now hears the same, and nothing is recorded.
+    let before = world.bodies().len();
+    for _ in 0..2 {
+        assert!(world.attach(3, waits).err().as_ref().is_some_and(is_open));
+    }
+    assert_eq!((world.bodies().len(), world.tools.effects("send")), (before, 1));
     world.answer("ann", &question, Answer::DidNotHappen).unwrap();
     let (mut held, _) = world.take(4, waits);
     assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -11,17 +11,22 @@ use futures_channel::oneshot;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use portcullis_domain::approval::Answer;
+use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, StoreError, View};
+use portcullis_domain::ports::{
+    Agent, AgentFailure, BoxFuture, Place, Policy, PolicyFailure, ProposedCall, Spawn, SpawnError,
+    StoreError, View,
+};
 use portcullis_domain::row::Cell;
 use portcullis_domain::run::{EndReason, Run, RunStatus};
+use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::{
-    Agents, Answers, Driven, Gate, GateError, Job, Load, Rest, Room, Runner, TakenUp, Task,
-    Unserved,
+    Agents, Answers, Driven, Gate, GateError, Job, Load, Progress, Rest, Room, Runner, TakenUp,
+    Task, Unserved, operator,
 };
 use portcullis_testkit::block_on;
 
-use crate::world::{FakeTools, World, ask, call};
+use crate::world::{Does, FakeTools, World, ask, call};
 
 /// Makes agents that go through the same calls, each from the request that it is asked for.
 struct Script {
@@ -30,6 +35,8 @@ struct Script {
     go: Shared<oneshot::Receiver<()>>,
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
+    /// How often an agent was asked: its driver runs then.
+    asked: Arc<AtomicUsize>,
     /// The goals' owners, in the order in which their runs had their turn.
     turns: Arc<Mutex<Vec<String>>>,
 }
@@ -38,6 +45,7 @@ struct Scripted {
     lines: Vec<Vec<u8>>,
     go: Shared<oneshot::Receiver<()>>,
     now: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Drop for Scripted {
@@ -48,6 +56,7 @@ impl Drop for Scripted {
 
 impl Agent for Scripted {
     fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             // Let go, or never held.
             let _ = self.go.clone().await;
@@ -65,8 +74,9 @@ impl Agents for Script {
         self.turns.lock().unwrap().push(run.owner.clone());
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
-        let (lines, go, now) = (self.lines.clone(), self.go.clone(), Arc::clone(&self.now));
-        Box::pin(async move { Ok(Box::new(Scripted { lines, go, now }) as Box<dyn Agent>) })
+        let (lines, go) = (self.lines.clone(), self.go.clone());
+        let (now, asked) = (Arc::clone(&self.now), Arc::clone(&self.asked));
+        Box::pin(async move { Ok(Box::new(Scripted { lines, go, now, asked }) as Box<dyn Agent>) })
     }
 }
 
@@ -87,6 +97,7 @@ impl Scene {
             go: go.shared(),
             now: Arc::default(),
             most: Arc::default(),
+            asked: Arc::default(),
             turns: Arc::default(),
         });
         let world = World::with_tools(FakeTools::new(false));
@@ -328,6 +339,192 @@ fn a_later_runner_hears_of_answers_too() {
     block_on(portcullis_engine::operator::answer(&parts, scene.world.scope(), signed)).unwrap();
     while scene.world.state(run).run.status != RunStatus::Completed {
         std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_run_cancelled_during_its_call_leaves_its_place_at_once() {
+    let scene = Scene::new(vec![call("write", 1)]).free();
+    scene.world.tools.first("write", Does::Never);
+    let runner = scene.runner(1, 10);
+    let first = block_on(runner.submit(scene.task("ann"))).unwrap();
+    while scene.world.tools.effects("write") == 0 {
+        std::thread::yield_now();
+    }
+    let run = scene.world.only_run();
+    let second = block_on(runner.submit(scene.task("ann"))).unwrap();
+    assert_eq!(runner.load(), Load { driven: 1, in_line: 1 });
+    // Through the same store, as a server does; no time passes.
+    let mut parts = scene.world.parts(9);
+    parts.store = Arc::new(scene.world.store.handle(vec![scene.answers.clone()]));
+    block_on(operator::cancel(&parts, scene.world.scope(), run, "ann", None)).unwrap();
+    assert_eq!(rest(first), Rest { run, driven: Driven::Ended(EndReason::OperatorCancelled) });
+    assert_eq!(rest(second).driven, Driven::Ended(EndReason::GoalCompleted));
+    assert_eq!(scene.world.tools.effects("write"), 2);
+}
+
+/// Has the only run cancelled while it decides.
+struct Cancelling {
+    policy: Arc<dyn Policy>,
+    cancel: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Policy for Cancelling {
+    fn id(&self) -> PolicyId {
+        self.policy.id()
+    }
+
+    fn decide(&self, call: &ProposedCall<'_>, facts: &Facts) -> Result<Verdict, PolicyFailure> {
+        (self.cancel)();
+        self.policy.decide(call, facts)
+    }
+}
+
+#[test]
+fn a_run_cancelled_while_it_is_judged_ends_as_that() {
+    let scene = Scene::new(vec![call("write", 1)]).free();
+    let (mut parts, mut beside) = (scene.world.parts(1), scene.world.parts(9));
+    let observed = || Arc::new(scene.world.store.handle(vec![scene.answers.clone()]));
+    (parts.store, beside.store) = (observed(), observed());
+    let (policy, scope) = (parts.policy.clone(), scene.world.scope().clone());
+    let cancel = Box::new(move || {
+        let page = portcullis_domain::ports::Page { offset: 0, limit: 1 };
+        let run = block_on(beside.store.runs(&scope, None, page)).unwrap().rows.remove(0).unwrap();
+        block_on(operator::cancel(&beside, &scope, run.id, "ann", None)).unwrap();
+    });
+    parts.policy = Arc::new(Cancelling { policy, cancel });
+    let room = Room { places: NonZeroUsize::MIN, line: NonZeroUsize::MIN };
+    let (gate, scope) = (Gate::new(parts), scene.world.scope().clone());
+    let runner = Runner::new(gate, scope, scene.script.clone(), room, Some(&scene.answers));
+    let ticket = block_on(runner.submit(scene.task("ann"))).unwrap();
+    assert_eq!(rest(ticket).driven, Driven::Ended(EndReason::OperatorCancelled));
+    assert_eq!(scene.world.tools.effects("write"), 0);
+}
+
+/// A run whose approved call waits for what another's did, and the question about that.
+fn blocked(scene: &Scene) -> (RunId, portcullis_domain::question::Question) {
+    let world = &scene.world;
+    let approved = || {
+        let mut held = begin_at(world, 2);
+        ask(&mut held, "send");
+        let run = held.run();
+        world.answer("ann", &world.question(run), Answer::Approve).unwrap();
+        run
+    };
+    let (lost, waits) = (approved(), approved());
+    world.tools.first("send", Does::Unknown);
+    let (mut held, _) = world.take(2, lost);
+    assert!(matches!(block_on(held.execute()).unwrap(), Progress::Waiting(_)));
+    (waits, world.question(lost))
+}
+
+#[test]
+fn a_run_that_waits_for_what_another_did_is_not_taken_up_until_that_is_known() {
+    let scene = Scene::new(vec![call("send", 1)]).free();
+    let (waits, question) = blocked(&scene);
+    let runner = runner_at(&scene, 4);
+    let before = scene.world.bodies().len();
+    for _ in 0..3 {
+        assert_eq!(block_on(runner.take_up()).unwrap(), TakenUp { expired: 0, runs: 0 });
+    }
+    let asked_for = block_on(runner.submit(Job::GoOn(waits))).unwrap();
+    let refused = block_on(asked_for.rest()).err().unwrap();
+    let open = StoreError::OutcomeOpen { question: question.id };
+    assert_eq!(refused.to_string(), open.to_string());
+    assert_eq!(scene.world.bodies().len(), before, "nobody took its lease");
+    // Another process records the answer: the next look finds both.
+    scene.world.answer("ann", &question, Answer::DidNotHappen).unwrap();
+    assert_eq!(block_on(runner.take_up()).unwrap(), TakenUp { expired: 0, runs: 2 });
+    while scene.world.state(waits).run.status != RunStatus::Completed {
+        std::thread::yield_now();
+    }
+    assert_eq!(scene.world.tools.effects("send"), 2);
+}
+
+#[test]
+fn a_run_that_waits_for_what_another_did_goes_on_with_the_answer() {
+    let scene = Scene::new(vec![call("send", 1)]).free();
+    let (waits, question) = blocked(&scene);
+    let _runner = {
+        let runner = scene.runner(1, 10);
+        assert_eq!(block_on(runner.take_up()).unwrap().runs, 0);
+        runner
+    };
+    let mut parts = scene.world.parts(9);
+    parts.store = Arc::new(scene.world.store.handle(vec![scene.answers.clone()]));
+    let signed = scene.world.signed("ann", &question, Answer::DidNotHappen);
+    block_on(operator::answer(&parts, scene.world.scope(), signed)).unwrap();
+    // Nobody looks.
+    while scene.world.state(waits).run.status != RunStatus::Completed {
+        std::thread::yield_now();
+    }
+    assert_eq!(scene.world.tools.effects("send"), 2);
+}
+
+/// An executor that starts no task while a test says so.
+struct Refusing {
+    spawn: Arc<dyn Spawn>,
+    refuses: AtomicBool,
+}
+
+impl Spawn for Refusing {
+    fn spawn(&self, task: BoxFuture<'static, ()>) -> Result<(), SpawnError> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(SpawnError::Closed);
+        }
+        self.spawn.spawn(task)
+    }
+
+    fn place(&self) -> Result<Box<dyn Place>, SpawnError> {
+        self.spawn.place()
+    }
+}
+
+#[test]
+fn a_place_that_cannot_be_opened_takes_nobody_elses_turn_away() {
+    let mut scene = Scene::new(Vec::new());
+    let mut parts = scene.world.parts(1);
+    let refuses = AtomicBool::new(true);
+    let spawn = Arc::new(Refusing { spawn: parts.spawn.clone(), refuses });
+    parts.spawn = spawn.clone();
+    let room = Room { places: NonZeroUsize::new(2).unwrap(), line: NonZeroUsize::new(9).unwrap() };
+    let scope = scene.world.scope().clone();
+    let runner = Runner::new(Gate::new(parts), scope, scene.script.clone(), room, None);
+    // Nobody is at a place: whoever comes hears that nobody will be.
+    let told = block_on(runner.submit(scene.task("ann"))).unwrap();
+    assert!(matches!(block_on(told.rest()), Err(Unserved::Gate(GateError::Executor))));
+    assert_eq!(runner.load(), Load { driven: 0, in_line: 0 });
+    spawn.refuses.store(false, Ordering::SeqCst);
+    let first = block_on(runner.submit(scene.task("ann"))).unwrap();
+    while scene.script.asked.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    // A second place cannot be opened: the first serves them all.
+    spawn.refuses.store(true, Ordering::SeqCst);
+    let others = [0, 1].map(|_| block_on(runner.submit(scene.task("ben"))).unwrap());
+    assert_eq!(runner.load(), Load { driven: 1, in_line: 2 });
+    spawn.refuses.store(false, Ordering::SeqCst);
+    scene.held.take();
+    for ticket in std::iter::once(first).chain(others) {
+        assert_eq!(rest(ticket).driven, Driven::Ended(EndReason::GoalCompleted));
+    }
+}
+
+#[test]
+fn of_one_run_no_more_hear_than_may() {
+    let mut scene = Scene::new(Vec::new());
+    let runner = scene.runner(1, 10);
+    let first = block_on(runner.submit(scene.task("ann"))).unwrap();
+    while scene.script.now.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let run = scene.world.only_run();
+    let again = || block_on(runner.submit(Job::GoOn(run)));
+    let heard: Vec<_> = (0..64).map(|_| again().unwrap()).collect();
+    assert!(matches!(again(), Err(Unserved::Crowded)));
+    scene.held.take();
+    for ticket in std::iter::once(first).chain(heard) {
+        assert_eq!(rest(ticket).driven, Driven::Ended(EndReason::GoalCompleted));
     }
 }
 

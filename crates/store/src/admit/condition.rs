@@ -11,7 +11,7 @@ use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
 use super::refold::refold;
-use super::{Base, facts, outcomes};
+use super::{Base, budgets, facts, outcomes};
 
 /// What an append is about.
 #[derive(Debug)]
@@ -34,6 +34,7 @@ pub(super) fn check(
     if !facts::fit(append) {
         return Err(StoreError::NotAdmitted);
     }
+    budgets::check(append)?;
     let subject = match &append.condition {
         Condition::Driver { run, seq: 0, epoch, take, live_at, .. } => {
             new_run(base, *run, *epoch, *take, *live_at)?

@@ -3,7 +3,7 @@
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, Event, RunCreated};
 use portcullis_domain::fold::{FoldError, RunState};
-use portcullis_domain::id::{RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, RunId, ThreadId};
 use portcullis_domain::ports::{Condition, LeaseTerm, NewEvent, StoreError, TakeLease};
 use portcullis_domain::question::Question;
 use portcullis_domain::scope::Tenant;
@@ -11,6 +11,7 @@ use portcullis_domain::step::Step;
 use portcullis_domain::stream::{Stream, StreamKind, Tip};
 use portcullis_domain::thread::Thread;
 
+use super::budgets::Budgets;
 use super::condition::Subject;
 use super::contents::{Named, contents, specs};
 use super::prepare::Payload;
@@ -28,6 +29,7 @@ pub(super) struct Draft<'a> {
     /// Whether an event of the run's stream was pushed.
     touched: bool,
     thread: Option<Changed<Thread>>,
+    budgets: Budgets,
     system: Option<Tip>,
     named: Named,
     out: Admitted,
@@ -62,6 +64,7 @@ impl<'a> Draft<'a> {
             state,
             touched: false,
             thread: None,
+            budgets: Budgets::default(),
             system: None,
             named: Named::default(),
             out: Admitted {
@@ -74,6 +77,7 @@ impl<'a> Draft<'a> {
                 questions: Vec::new(),
                 approvals: Vec::new(),
                 thread: None,
+                budgets: Vec::new(),
                 contents: Vec::new(),
                 specs: Vec::new(),
                 erased: Vec::new(),
@@ -90,9 +94,11 @@ impl<'a> Draft<'a> {
             StreamKind::Run => self.fold_run(&event)?,
             StreamKind::Thread => self.fold_thread(&event)?,
             StreamKind::System => self.fold_system(&event)?,
-            StreamKind::Grant | StreamKind::Budget | StreamKind::Channel => {
-                return Err(StoreError::NotAdmitted);
+            StreamKind::Budget => {
+                let state = self.state.as_ref().map(|state| &state.row);
+                self.budgets.fold(self.base, self.tenant, state, &event)?;
             }
+            StreamKind::Grant | StreamKind::Channel => return Err(StoreError::NotAdmitted),
         }
         self.named.read(&event);
         self.chain.tip = Tip { seq: event.link.journal_seq, hash: event.hash };
@@ -117,6 +123,9 @@ impl<'a> Draft<'a> {
         };
         self.out.specs = specs(self.base, &self.named, frozen, offered)?;
         self.out.term = self.term()?;
+        let state = self.state.as_ref().map(|state| &state.row);
+        self.out.budgets =
+            std::mem::take(&mut self.budgets).finish(self.base, self.tenant, state)?;
         self.out.tip = self.chain.tip;
         self.out.run = self.state.filter(|_| self.touched);
         self.out.thread = self.thread.filter(|_| {
@@ -157,9 +166,12 @@ impl<'a> Draft<'a> {
                     None => self.base.system_tip(),
                 }
             }
-            StreamKind::Grant | StreamKind::Budget | StreamKind::Channel => {
-                Err(StoreError::NotAdmitted)
+            StreamKind::Budget => {
+                let opens = matches!(new.body, Body::BudgetOpened(_));
+                let id = BudgetId::from_bytes(new.stream.id);
+                self.budgets.tip(self.base, self.tenant, id, opens)
             }
+            StreamKind::Grant | StreamKind::Channel => Err(StoreError::NotAdmitted),
         }
     }
 

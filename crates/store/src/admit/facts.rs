@@ -36,7 +36,10 @@ fn driver(body: &Body, takes: bool) -> bool {
         | Body::ProbeFinished(_)
         | Body::StepFinished(_)
         | Body::QuestionAsked(_)
-        | Body::ApprovalUsed(_) => true,
+        | Body::ApprovalUsed(_)
+        | Body::BudgetOpened(_)
+        | Body::BudgetReserved(_)
+        | Body::BudgetSettled(_) => true,
         Body::LeaseAcquired(_) => takes,
         Body::QuestionAnswered(_)
         | Body::QuestionClosed(_)
@@ -74,7 +77,7 @@ fn sweep(due: QuestionId, events: &[NewEvent]) -> bool {
     events.first().is_some_and(closes) && events.iter().skip(1).all(ends)
 }
 
-/// What changes nothing.
+/// What changes no run.
 const fn late(body: &Body) -> bool {
-    matches!(body, Body::OutcomeLate(_) | Body::ContentErased(_))
+    matches!(body, Body::OutcomeLate(_) | Body::BudgetSettled(_) | Body::ContentErased(_))
 }

@@ -4,7 +4,7 @@
 use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::event::Body;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, StepId};
+use portcullis_domain::id::StepId;
 use portcullis_domain::ports::{Append, StoreError};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::step::Admitted;
@@ -12,13 +12,6 @@ use portcullis_domain::tool::ToolSpec;
 
 use super::Base;
 use super::condition::Subject;
-
-/// A question about an outcome that is not known yet, with the call that it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OpenOutcome {
-    pub(crate) question: QuestionId,
-    pub(crate) call: Admitted,
-}
 
 /// Judges the effects that an append begins.
 ///

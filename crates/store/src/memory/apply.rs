@@ -1,10 +1,11 @@
 //! Putting an admitted append into the tables in memory: checked first, then all of it.
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
+use portcullis_domain::id::{BudgetId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::ports::{EventFilter, LeaseTerm, OpenOutcome, StoreError, StoredEvent};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::scope::Tenant;
@@ -13,7 +14,7 @@ use portcullis_domain::stream::{Stream, Tip};
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
-use crate::admit::{Admitted, Base, Changed, OpenOutcome, TermChange};
+use crate::admit::{Admitted, Base, Changed, TermChange};
 use crate::stored;
 
 /// The look-ups of admission.
@@ -36,6 +37,10 @@ impl Base for View<'_> {
 
     fn thread(&mut self, thread: ThreadId) -> Result<Option<Thread>, StoreError> {
         self.0.thread(thread)
+    }
+
+    fn budget(&mut self, budget: BudgetId) -> Result<Option<Budget>, StoreError> {
+        self.0.budget(budget)
     }
 
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
@@ -167,6 +172,7 @@ fn puts(admitted: &Admitted) -> Vec<Put> {
     puts.extend(admitted.questions.iter().map(|question| Put::of(&question.row, question.new)));
     puts.extend(admitted.approvals.iter().map(|approval| Put::of(approval, true)));
     puts.extend(admitted.thread.iter().map(|thread| Put::of(&thread.row, thread.new)));
+    puts.extend(admitted.budgets.iter().map(|budget| Put::of(&budget.row, budget.new)));
     puts
 }
 

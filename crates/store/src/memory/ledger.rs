@@ -106,4 +106,8 @@ impl Ledger for MemoryLedger {
     fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.state.raw.specs.get(digest.as_bytes().as_slice()).cloned())
     }
+
+    fn another(&mut self) -> Option<Box<dyn Ledger>> {
+        Some(Box::new(Self { instance: self.instance, state: Arc::clone(&self.state) }))
+    }
 }

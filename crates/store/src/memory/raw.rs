@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{InstanceId, QuestionId, RunId};
 use portcullis_domain::ports::{LeaseTerm, StoreError, StoredContent, StoredEvent};
-use portcullis_domain::question::{Question, QuestionKind};
+use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::stream::{Stream, Tip};
+use portcullis_domain::time::Timestamp;
 
 use crate::stored;
 use crate::tables::{Table, need_row};
@@ -48,6 +49,8 @@ impl Raw {
 pub(super) struct State {
     pub(super) raw: Raw,
     pub(super) leases: HashMap<RunId, LeaseTerm>,
+    /// When people were reminded of a question, or of its grant.
+    pub(super) reminders: HashMap<(QuestionId, QuestionStatus), Timestamp>,
     /// Where in its table the row with a key lies.
     pub(super) places: HashMap<(&'static str, Vec<Cell>), usize>,
     /// The fold's states of runs that were appended to; a run that is missing is put together from its rows.

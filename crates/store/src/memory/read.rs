@@ -2,10 +2,13 @@
 
 use portcullis_canon::{Digest, Kind};
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{QuestionId, RunId, ThreadId};
-use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredEvent};
+use portcullis_domain::id::{BudgetId, QuestionId, RunId, ThreadId};
+use portcullis_domain::ports::{
+    DamagedRow, EventFilter, Notice, OpenOutcome, Page, Rows, StoreError, StoredEvent,
+};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::run::{Run, RunStatus};
@@ -14,7 +17,6 @@ use portcullis_domain::step::Step;
 use portcullis_domain::thread::Thread;
 
 use super::raw::State;
-use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::tables::{check_limit, check_page, need_row, read_row};
 
@@ -91,6 +93,22 @@ impl State {
 
     pub(super) fn thread(&self, id: ThreadId) -> Result<Option<Thread>, StoreError> {
         self.row(Thread::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
+    }
+
+    /// A budget of any tenant.
+    pub(super) fn budget(&self, id: BudgetId) -> Result<Option<Budget>, StoreError> {
+        self.row(Budget::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
+    }
+
+    pub(super) fn held_budgets(
+        &self,
+        tenant: &Tenant,
+        page: Page,
+    ) -> Result<Rows<Budget>, StoreError> {
+        check_page(page)?;
+        let mut rows = self.select::<Budget>(&[("tenant", &text(tenant.as_str()))]);
+        rows.retain(|row| cell::<Budget>(row, "holds") != Some(&text("[]")));
+        Ok(page_of(&rows, page))
     }
 
     pub(super) fn question(&self, id: QuestionId) -> Result<Option<Question>, StoreError> {
@@ -211,6 +229,40 @@ impl State {
         let mut rows = self.select::<Question>(&wanted);
         rows.retain(|row| cell::<Question>(row, "run").is_some_and(|run| self.owns(tenant, run)));
         Ok(page_of(&rows, page))
+    }
+
+    /// A question of a run of this tenant.
+    pub(super) fn own_question(
+        &self,
+        tenant: &Tenant,
+        id: QuestionId,
+    ) -> Result<Option<Question>, StoreError> {
+        let Some(row) = self.row(Question::TABLE, &[blob(id.as_bytes())]) else { return Ok(None) };
+        let own = cell::<Question>(row, "run").is_some_and(|run| self.owns(tenant, run));
+        if own { need_row(row).map(Some) } else { Ok(None) }
+    }
+
+    pub(super) fn due(
+        &self,
+        tenant: &Tenant,
+        notice: Notice,
+        page: Page,
+    ) -> Result<Vec<Result<Question, DamagedRow>>, StoreError> {
+        check_page(page)?;
+        let is_due = |question: &Question| {
+            let ends = question.ends_at().filter(|end| *end <= notice.until);
+            let noted = self.reminders.contains_key(&(question.id, question.status));
+            ends.filter(|end| *end < notice.now || !noted)
+        };
+        let rows = self.raw.table(Question::TABLE).iter();
+        let own = rows
+            .filter(|row| cell::<Question>(row, "run").is_some_and(|run| self.owns(tenant, run)));
+        let read = own.filter_map(|row| read_row::<Question>(row).ok());
+        let mut due: Vec<_> = read.filter_map(|q| is_due(&q).map(|end| (end, q))).collect();
+        due.sort_by_key(|(end, _)| *end);
+        let skip = usize::try_from(page.offset).unwrap_or(usize::MAX);
+        let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
+        Ok(due.into_iter().skip(skip).take(limit).map(|(_, question)| Ok(question)).collect())
     }
 
     pub(super) fn events(

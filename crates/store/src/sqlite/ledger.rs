@@ -14,23 +14,66 @@ use crate::tables::Table;
 /// The most journals that are listed; a file of ours has one.
 const MAX_JOURNALS: usize = 1024;
 
+/// The pages that each connection of a walk keeps, 16 MiB: contents lie behind an index in no order.
+const WALK_CACHE: &str = "PRAGMA main.cache_size = -16384";
+
+/// How often connections are begun together until nobody has committed meanwhile. A commit takes longer than to begin.
+const ATTEMPTS: usize = 1000;
+
 pub(super) struct SqliteLedger {
     instance: InstanceId,
     conn: Connection,
+    /// Connections that have begun with this one and see the same.
+    others: Vec<Connection>,
 }
 
 impl SqliteLedger {
-    /// Begins the snapshot.
-    pub(super) fn begin(instance: InstanceId, conn: Connection) -> Result<Self, StoreError> {
+    /// Begins the snapshot, on as many connections as there are in `others` beside.
+    pub(super) fn begin(
+        instance: InstanceId,
+        conn: Connection,
+        others: Vec<Connection>,
+    ) -> Result<Self, StoreError> {
         conn.set_prepared_statement_cache_capacity(64);
-        conn.execute_batch("BEGIN DEFERRED").map_err(|error| refusal(&error))?;
-        // The first read fixes what is seen.
-        lookup::journal_tip(&conn).map(drop).or_else(|error| match error {
-            StoreError::Damaged { .. } => Ok(()), // for `verify` to find
-            error => Err(error),
-        })?;
-        Ok(Self { instance, conn })
+        for other in &others {
+            other.set_prepared_statement_cache_capacity(64);
+        }
+        if !others.is_empty() {
+            for conn in others.iter().chain([&conn]) {
+                conn.execute_batch(WALK_CACHE).map_err(|error| refusal(&error))?;
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            if start_together(&conn, &others)? {
+                return Ok(Self { instance, conn, others });
+            }
+        }
+        Err(StoreError::Busy)
     }
+}
+
+/// Begins on one connection. The first read fixes what is seen.
+fn start(conn: &Connection) -> Result<(), StoreError> {
+    conn.execute_batch("BEGIN DEFERRED").map_err(|error| refusal(&error))?;
+    lookup::journal_tip(conn).map(drop).or_else(|error| match error {
+        StoreError::Damaged { .. } => Ok(()), // for `verify` to find
+        error => Err(error),
+    })
+}
+
+/// Begins on all; false, with all of them ended again, when somebody has committed in between. `conn` begins last: what
+/// it counts tells of every commit since before the others began.
+fn start_together(conn: &Connection, others: &[Connection]) -> Result<bool, StoreError> {
+    let before = lookup::data_version(conn)?;
+    others.iter().try_for_each(start)?;
+    start(conn)?;
+    if others.is_empty() || lookup::data_version(conn)? == before {
+        return Ok(true);
+    }
+    for conn in others.iter().chain([conn]) {
+        conn.execute_batch("ROLLBACK").map_err(|error| refusal(&error))?;
+    }
+    Ok(false)
 }
 
 impl Ledger for SqliteLedger {
@@ -106,5 +149,10 @@ impl Ledger for SqliteLedger {
 
     fn spec(&mut self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         read::stored_spec(&self.conn, digest)
+    }
+
+    fn another(&mut self) -> Option<Box<dyn Ledger>> {
+        let conn = self.others.pop()?;
+        Some(Box::new(Self { instance: self.instance, conn, others: Vec::new() }))
     }
 }

@@ -2,10 +2,11 @@
 
 use portcullis_canon::{Digest, Limits, from_slice};
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{LeaseTerm, StoreError};
+use portcullis_domain::ports::{LeaseTerm, OpenOutcome, Reminder, StoreError};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
 use portcullis_domain::run::Run;
@@ -18,7 +19,6 @@ use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use super::fault::refusal;
 use super::sql;
-use crate::admit::OpenOutcome;
 use crate::state::Tail;
 use crate::stored;
 use crate::tables::need_row;
@@ -83,8 +83,36 @@ pub(super) fn thread(conn: &Connection, id: ThreadId) -> Result<Option<Thread>> 
     by_id(conn, id.as_bytes())
 }
 
+pub(super) fn budget(conn: &Connection, id: BudgetId) -> Result<Option<Budget>> {
+    by_id(conn, id.as_bytes())
+}
+
 pub(super) fn question(conn: &Connection, id: QuestionId) -> Result<Option<Question>> {
     by_id(conn, id.as_bytes())
+}
+
+/// A question of a run of this tenant.
+pub(super) fn own_question(
+    conn: &Connection,
+    tenant: &Tenant,
+    id: QuestionId,
+) -> Result<Option<Question>> {
+    let own = conn
+        .prepare_cached(
+            "SELECT 1 FROM questions q JOIN runs r ON r.id = q.run WHERE q.id = ?1 AND r.tenant = ?2",
+        )
+        .and_then(|mut statement| statement.exists(params![id.as_bytes(), tenant.as_str()]))
+        .map_err(|e| refusal(&e))?;
+    if own { question(conn, id) } else { Ok(None) }
+}
+
+/// Whether people were reminded of a question, or of its grant.
+pub(super) fn is_reminded(conn: &Connection, reminder: Reminder) -> Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM reminders WHERE question = ?1 AND status = ?2")
+        .and_then(|mut statement| {
+            statement.exists(params![reminder.question.as_bytes(), reminder.status.as_str()])
+        })
+        .map_err(|e| refusal(&e))
 }
 
 /// The answers to a question in the order in which they were stored.

@@ -280,6 +280,8 @@ fn harden(conn: &Connection) -> rusqlite::Result<()> {
         (DbConfig::SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER, false),
         (DbConfig::SQLITE_DBCONFIG_ENABLE_ATTACH_CREATE, false),
         (DbConfig::SQLITE_DBCONFIG_ENABLE_ATTACH_WRITE, false),
+        // Plans that depend on no parameter: else a statement is compiled anew each time that one is bound.
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true),
     ] {
         conn.set_db_config(setting, on)?;
     }

@@ -2,10 +2,14 @@
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
+use portcullis_domain::event::MAX_PAYLOAD_BYTES;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{QuestionId, RunId};
-use portcullis_domain::ports::{EventFilter, Page, Rows, StoreError, StoredContent, StoredEvent};
+use portcullis_domain::ports::{
+    DamagedRow, EventFilter, Notice, Page, Rows, StoreError, StoredContent, StoredEvent,
+};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::row::Row;
 use portcullis_domain::run::{Run, RunStatus};
@@ -34,9 +38,18 @@ const QUESTIONS_BY_STATUS: &str = "FROM questions q WHERE q.status = ?2 AND EXIS
 const QUESTIONS_OF_RUN_BY_STATUS: &str = "FROM questions q WHERE q.run = ?2 AND +q.status = ?3 AND EXISTS \
     (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
 
+/// Questions and grants that are over at ?3, and those that end up to ?2 and that nobody was reminded of.
+pub(super) const DUE: &str = "FROM questions q WHERE q.closed_at IS NULL \
+    AND CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END <= ?2 \
+    AND (CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END < ?3 \
+        OR NOT EXISTS (SELECT 1 FROM reminders m WHERE m.question = q.id AND m.status = q.status)) \
+    AND EXISTS (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) \
+    ORDER BY CASE q.status WHEN 'open' THEN q.expires_at ELSE q.granted_at + q.grant_ttl_ms * 1000 END";
+const HELD_BUDGETS: &str = "FROM budgets WHERE tenant = ?1 AND holds <> '[]' ORDER BY rowid";
+
 /// Every list, for the test that looks at how SQLite answers it.
 #[cfg(test)]
-pub(super) const LISTS: [&str; 7] = [
+pub(super) const LISTS: [&str; 8] = [
     RUNS,
     RUNS_BY_STATUS,
     STEPS,
@@ -44,6 +57,7 @@ pub(super) const LISTS: [&str; 7] = [
     QUESTIONS_OF_RUN,
     QUESTIONS_BY_STATUS,
     QUESTIONS_OF_RUN_BY_STATUS,
+    HELD_BUDGETS,
 ];
 
 /// A page of a list, and how many rows the list has.
@@ -145,6 +159,34 @@ pub(super) fn questions(
     }
 }
 
+pub(super) fn due(
+    conn: &Connection,
+    tenant: &Tenant,
+    notice: Notice,
+    wanted: Page,
+) -> Result<Vec<std::result::Result<Question, DamagedRow>>> {
+    check_page(wanted)?;
+    let query = format!("SELECT {} {DUE} LIMIT ?4 OFFSET ?5", sql::columns::<Question>());
+    let offset = i64::try_from(wanted.offset).unwrap_or(i64::MAX);
+    let (until, now) = (notice.until.micros(), notice.now.micros());
+    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
+    let rows = statement
+        .query_map(params![tenant.as_str(), until, now, wanted.limit, offset], |row| {
+            sql::cells(row, Question::COLUMNS.len())
+        })
+        .and_then(|rows| rows.collect::<rusqlite::Result<Vec<_>>>())
+        .map_err(|e| refusal(&e))?;
+    Ok(rows.iter().map(|cells| read_row(cells)).collect())
+}
+
+pub(super) fn held_budgets(
+    conn: &Connection,
+    tenant: &Tenant,
+    wanted: Page,
+) -> Result<Rows<Budget>> {
+    page(conn, HELD_BUDGETS, &[&tenant.as_str()], wanted)
+}
+
 pub(super) fn approvals(
     conn: &Connection,
     tenant: &Tenant,
@@ -235,10 +277,10 @@ pub(super) fn events(
     }
 }
 
-/// The bytes of payloads after which a page of events ends early.
+/// The bytes of a page of events after which it ends early.
 const PAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Events that a condition selects. The page is shorter than its limit when its payloads are very large; it is
+/// Events that a condition selects. The page is shorter than its limit when its events are very large; it is
 /// empty only at the end.
 pub(super) fn event_page(
     conn: &Connection,
@@ -247,19 +289,34 @@ pub(super) fn event_page(
     limit: u32,
 ) -> Result<Vec<StoredEvent>> {
     check_limit(limit)?;
-    let query = format!("SELECT {} FROM events {rest} LIMIT {limit}", *sql::EVENT_COLUMNS);
-    let mut statement = conn.prepare_cached(&query).map_err(|e| refusal(&e))?;
-    let mut rows = statement.query(values).map_err(|e| refusal(&e))?;
-    let (mut events, mut bytes) = (Vec::new(), 0_usize);
-    while let Some(row) = rows.next().map_err(|e| refusal(&e))? {
-        let event = event(row).map_err(|e| refusal(&e))?;
-        bytes = bytes.saturating_add(event.payload.len());
-        events.push(event);
-        if bytes > PAGE_BYTES {
-            break;
+    let read = |columns: &str| {
+        let query = format!("SELECT {columns} FROM events {rest} LIMIT {limit}");
+        let mut statement = conn.prepare_cached(&query)?;
+        let mut rows = statement.query(values)?;
+        let (mut events, mut bytes) = (Vec::new(), 0_usize);
+        while let Some(row) = rows.next()? {
+            let event = event(row)?;
+            bytes = bytes.saturating_add(size(&event));
+            events.push(event);
+            if bytes > PAGE_BYTES {
+                break;
+            }
         }
-    }
-    Ok(events)
+        Ok(events)
+    };
+    let (plain, guarded) = (&*sql::EVENT_COLUMNS_PLAIN, &*sql::EVENT_COLUMNS);
+    sql::bounded(conn, MAX_PAYLOAD_BYTES, || read(plain), || read(guarded)).map_err(|e| refusal(&e))
+}
+
+/// The bytes of an event's cells.
+fn size(event: &StoredEvent) -> usize {
+    let StoredEvent { journal, tenant, stream_kind, stream_id, step, kind, .. } = event;
+    let texts = [tenant, stream_kind, kind].map(String::len);
+    let blobs =
+        [journal, stream_id, &event.payload, &event.journal_prev, &event.stream_prev, &event.hash];
+    let step = step.as_ref().map_or(0, Vec::len);
+    let blobs = blobs.map(Vec::len).into_iter().chain(texts);
+    blobs.fold(step, usize::saturating_add)
 }
 
 /// An event's row. What has another type than the column is read as nothing, which no hash fits.

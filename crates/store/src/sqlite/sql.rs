@@ -4,8 +4,9 @@ use std::sync::LazyLock;
 
 use portcullis_domain::event::MAX_PAYLOAD_BYTES;
 use portcullis_domain::row::{Cell, Row};
+use rusqlite::limits::Limit;
 use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params_from_iter};
 
 use crate::tables::{MAX_CELL_BYTES, TABLES, Table};
 
@@ -20,6 +21,8 @@ pub(super) struct Statements {
     /// The columns as they are read.
     pub(super) columns: String,
     by_key: String,
+    /// The same with columns that are not measured; see [`bounded`].
+    by_key_plain: String,
 }
 
 static STATEMENTS: LazyLock<Vec<Statements>> =
@@ -29,6 +32,24 @@ static STATEMENTS: LazyLock<Vec<Statements>> =
 /// no column, so that a hostile file exhausts no memory.
 pub(super) fn guarded(column: &str, most: usize) -> String {
     format!(r#"CASE WHEN octet_length("{column}") > {most} THEN x'' ELSE "{column}" END"#)
+}
+
+/// Reads with plain columns, and with guarded ones only when a value is larger than `most` bytes: SQLite refuses such a
+/// value before it reads it, and to measure each column of each row costs more than to read it.
+pub(super) fn bounded<T>(
+    conn: &Connection,
+    most: usize,
+    plain: impl FnOnce() -> rusqlite::Result<T>,
+    guarded: impl FnOnce() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let most = i32::try_from(most).unwrap_or(i32::MAX);
+    let before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, most)?;
+    let read = plain();
+    conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, before)?;
+    match read {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::TooBig) => guarded(),
+        read => read,
+    }
 }
 
 fn list(columns: &[&str], each: impl Fn(&str) -> String, between: &str) -> String {
@@ -60,6 +81,10 @@ impl Statements {
                 list(&unlisted, set, ", ")
             ),
             by_key: format!("SELECT {columns} FROM {name} WHERE {whose}"),
+            by_key_plain: format!(
+                "SELECT {} FROM {name} WHERE {whose}",
+                list(table.columns, quoted, ", ")
+            ),
             columns,
         }
     }
@@ -153,28 +178,37 @@ pub(super) fn by_key(
 ) -> rusqlite::Result<Option<Vec<Cell>>> {
     let Some(statements) = statements(table) else { return Ok(None) };
     let count = statements.table.columns.len();
-    conn.prepare_cached(&statements.by_key)?
-        .query_row(params_from_iter(key.iter().map(Bind)), |row| cells(row, count))
-        .optional()
+    let read = |query: &str| {
+        conn.prepare_cached(query)?
+            .query_row(params_from_iter(key.iter().map(Bind)), |row| cells(row, count))
+            .optional()
+    };
+    let (plain, guarded) = (&statements.by_key_plain, &statements.by_key);
+    bounded(conn, MAX_CELL_BYTES, || read(plain), || read(guarded))
 }
 
-/// The columns of an event in the order in which [`super::read::event`] reads them.
-pub(super) static EVENT_COLUMNS: LazyLock<String> = LazyLock::new(|| {
-    let columns = [
-        "journal",
-        "journal_seq",
-        "tenant",
-        "stream_kind",
-        "stream_id",
-        "stream_seq",
-        "step",
-        "at",
-        "kind",
-        "version",
-        "payload",
-        "journal_prev",
-        "stream_prev",
-        "hash",
-    ];
-    list(&columns, |column| guarded(column, MAX_PAYLOAD_BYTES), ", ")
-});
+/// The columns of an event in the order in which [`super::read`] reads them.
+const EVENT: [&str; 14] = [
+    "journal",
+    "journal_seq",
+    "tenant",
+    "stream_kind",
+    "stream_id",
+    "stream_seq",
+    "step",
+    "at",
+    "kind",
+    "version",
+    "payload",
+    "journal_prev",
+    "stream_prev",
+    "hash",
+];
+
+/// The columns of an event, each within the bound of a payload.
+pub(super) static EVENT_COLUMNS: LazyLock<String> =
+    LazyLock::new(|| list(&EVENT, |column| guarded(column, MAX_PAYLOAD_BYTES), ", "));
+
+/// The same, not measured; see [`bounded`].
+pub(super) static EVENT_COLUMNS_PLAIN: LazyLock<String> =
+    LazyLock::new(|| list(&EVENT, str::to_owned, ", "));

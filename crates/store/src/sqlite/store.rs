@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::content::Content;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, ThreadId};
 use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers, Observer, Page,
-    Rows, Store, StoreError, StoredEvent,
+    Append, BoxFuture, Committed, DamagedRow, Entropy, EventFilter, LeaseTerm, Ledger, Ledgers,
+    Notice, Observer, OpenOutcome, Page, Reminder, Rows, Store, StoreError, StoredEvent,
 };
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::{Run, RunStatus};
@@ -298,6 +299,24 @@ impl Store for SqliteStore {
         })
     }
 
+    fn budget<'a>(
+        &'a self,
+        scope: &'a Scope,
+        budget: BudgetId,
+    ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
+        self.read(scope, move |conn, tenant| {
+            Ok(lookup::budget(conn, budget)?.filter(|budget| budget.tenant == *tenant))
+        })
+    }
+
+    fn held_budgets<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Budget>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::held_budgets(conn, tenant, page))
+    }
+
     fn content<'a>(
         &'a self,
         scope: &'a Scope,
@@ -338,12 +357,38 @@ impl Store for SqliteStore {
         self.read(scope, move |conn, tenant| read::questions(conn, tenant, run, status, page))
     }
 
+    fn due<'a>(
+        &'a self,
+        scope: &'a Scope,
+        notice: Notice,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<Result<Question, DamagedRow>>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::due(conn, tenant, notice, page))
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.writing()?.remind(scope.tenant().clone(), reminder).await })
+    }
+
     fn approvals<'a>(
         &'a self,
         scope: &'a Scope,
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
         self.read(scope, move |conn, tenant| read::approvals(conn, tenant, question))
+    }
+
+    fn open_outcomes<'a>(
+        &'a self,
+        scope: &'a Scope,
+        owner: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<OpenOutcome>, StoreError>> {
+        let owner = owner.to_owned();
+        self.read(scope, move |conn, tenant| lookup::open_outcomes(conn, tenant, &owner))
     }
 
     fn events<'a>(
@@ -368,8 +413,22 @@ impl Store for SqliteStore {
 
 impl Ledgers for SqliteStore {
     fn begin(&self) -> Result<Box<dyn Ledger + '_>, StoreError> {
-        let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
+        self.begin_for(1)
+    }
+
+    fn begin_for(&self, threads: usize) -> Result<Box<dyn Ledger + '_>, StoreError> {
+        let first = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
             .map_err(|error| fault::closed(&error))?;
-        Ok(Box::new(SqliteLedger::begin(self.instance, opened.conn)?))
+        let mut others = Vec::new();
+        for _ in 1..threads {
+            let opened = open(&self.path, OpenMode::ReadOnly, MIGRATIONS)
+                .map_err(|error| fault::closed(&error))?;
+            // Another file that was put in this one's place is another record.
+            if opened.file != first.file {
+                return Err(StoreError::Busy);
+            }
+            others.push(opened.conn);
+        }
+        Ok(Box::new(SqliteLedger::begin(self.instance, first.conn, others)?))
     }
 }

@@ -3,15 +3,16 @@
 use portcullis_domain::event::Event;
 use portcullis_domain::id::RunId;
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{Append, Durability, LeaseTerm, StoreError};
+use portcullis_domain::ports::{Append, Durability, LeaseTerm, Reminder, StoreError};
 use portcullis_domain::scope::Tenant;
 use portcullis_domain::stream::Tip;
 use portcullis_domain::time::Timestamp;
 use rusqlite::Connection;
 
-use super::write::{Desk, Memory, write, write_term};
+use super::lookup;
+use super::write::{Desk, Memory, write, write_reminder, write_term};
 use crate::admit::{Admitted, Base as _, Chain, Prepared, admit};
-use crate::memory::renewed;
+use crate::memory::{can_remind, renewed};
 
 /// A lease that is to be prolonged.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +27,14 @@ pub(super) struct Renewal {
 pub(super) enum Task {
     Append(Tenant, Prepared),
     Renew(Tenant, Renewal),
+    Remind(Tenant, Reminder),
 }
 
 /// A task that was judged, and what it stores.
 pub(super) enum Ready {
     Append(Tenant, Box<Admitted>),
     Term(RunId, LeaseTerm),
+    Reminder(Reminder),
 }
 
 /// Why a task is not stored.
@@ -71,7 +74,7 @@ impl Task {
                 let specs = append.specs.iter().map(Vec::len);
                 contents.chain(specs).fold(prepared.payload_bytes(), usize::saturating_add)
             }
-            Self::Renew(..) => 0,
+            Self::Renew(..) | Self::Remind(..) => 0,
         }
     }
 
@@ -80,6 +83,8 @@ impl Task {
             Self::Append(_, prepared) => matches!(prepared.append.durability, Durability::Synced),
             // A term is soft state: one that is lost ends the lease early.
             Self::Renew(..) => false,
+            // One that is lost reminds people twice.
+            Self::Remind(..) => true,
         }
     }
 
@@ -108,6 +113,12 @@ impl Task {
                 }
                 Ok(Ready::Term(run, term))
             }
+            Self::Remind(tenant, reminder) => {
+                let asked = lookup::own_question(desk.conn, &tenant, reminder.question)?;
+                let before = lookup::is_reminded(desk.conn, reminder)?;
+                can_remind(asked.as_ref(), before, reminder)?;
+                Ok(Ready::Reminder(reminder))
+            }
         }
     }
 }
@@ -118,6 +129,7 @@ impl Ready {
         match self {
             Self::Append(tenant, admitted) => write(conn, tenant, admitted),
             Self::Term(run, term) => write_term(conn, *run, *term),
+            Self::Reminder(reminder) => write_reminder(conn, *reminder),
         }
     }
 
@@ -125,7 +137,7 @@ impl Ready {
     pub(super) fn tip(&self) -> Option<Tip> {
         match self {
             Self::Append(_, admitted) => Some(admitted.tip),
-            Self::Term(..) => None,
+            Self::Term(..) | Self::Reminder(_) => None,
         }
     }
 
@@ -141,6 +153,7 @@ impl Ready {
                 memory.keep_term(run, Some(term));
                 Vec::new()
             }
+            Self::Reminder(_) => Vec::new(),
         }
     }
 }

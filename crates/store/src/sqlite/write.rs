@@ -1,10 +1,13 @@
 //! Writing an admitted append inside the writer's transaction.
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::Event;
 use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
-use portcullis_domain::ports::{EventFilter, LeaseTerm, StoreError, StoredEvent};
+use portcullis_domain::id::{BudgetId, InstanceId, JournalId, QuestionId, RunId, StepId, ThreadId};
+use portcullis_domain::ports::{
+    EventFilter, LeaseTerm, OpenOutcome, Reminder, StoreError, StoredEvent,
+};
 use portcullis_domain::question::Question;
 use portcullis_domain::row::Row;
 use portcullis_domain::scope::Tenant;
@@ -16,7 +19,7 @@ use super::cache::Cache;
 use super::fault::refusal;
 use super::sql::Written;
 use super::{lookup, read, sql};
-use crate::admit::{Admitted, Base, Brought, Changed, OpenOutcome, TermChange};
+use crate::admit::{Admitted, Base, Brought, Changed, TermChange};
 use crate::stored::int;
 
 /// Runs that are driven at once without being read again for each append; a few KiB each.
@@ -129,6 +132,11 @@ impl Base for Desk<'_> {
         Ok(found)
     }
 
+    fn budget(&mut self, budget: BudgetId) -> Result<Option<Budget>, StoreError> {
+        // Not remembered: a call of a model takes far longer than to read its budgets.
+        lookup::budget(self.conn, budget)
+    }
+
     fn question(&mut self, question: QuestionId) -> Result<Option<Question>, StoreError> {
         lookup::question(self.conn, question)
     }
@@ -213,6 +221,9 @@ pub(super) fn write(
     if let Some(thread) = &admitted.thread {
         write_row(conn, &thread.row, thread.new, Written::All)?;
     }
+    for budget in &admitted.budgets {
+        write_row(conn, &budget.row, budget.new, Written::All)?;
+    }
     match admitted.term {
         TermChange::Keep => Ok(()),
         TermChange::Set(run, term) => write_term(conn, run, term),
@@ -251,6 +262,17 @@ pub(super) fn write_term(conn: &Connection, run: RunId, term: LeaseTerm) -> Resu
     })
     .map(drop)
     .map_err(sqlite)
+}
+
+/// Notes that people were reminded.
+pub(super) fn write_reminder(conn: &Connection, reminder: Reminder) -> Result<(), StoreError> {
+    let Reminder { question, status, at } = reminder;
+    conn.prepare_cached("INSERT INTO reminders (question, status, at) VALUES (?1, ?2, ?3)")
+        .and_then(|mut statement| {
+            statement.execute(params![question.as_bytes(), status.as_str(), at.micros()])
+        })
+        .map(drop)
+        .map_err(sqlite)
 }
 
 /// Adds an event.

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use futures_channel::oneshot;
 use portcullis_domain::event::Event;
-use portcullis_domain::ports::{Append, Committed, Durability, StoreError};
+use portcullis_domain::ports::{Append, Committed, Durability, Reminder, StoreError};
 use portcullis_domain::scope::Tenant;
 
 use super::queue::Queue;
@@ -100,6 +100,15 @@ impl Writing {
     /// Prolongs a lease.
     pub(super) async fn renew(&self, tenant: Tenant, renewal: Renewal) -> Result<(), StoreError> {
         self.run(Task::Renew(tenant, renewal)).await.map(drop)
+    }
+
+    /// Notes that people were reminded.
+    pub(super) async fn remind(
+        &self,
+        tenant: Tenant,
+        reminder: Reminder,
+    ) -> Result<(), StoreError> {
+        self.run(Task::Remind(tenant, reminder)).await.map(drop)
     }
 
     async fn run(&self, task: Task) -> Answer {

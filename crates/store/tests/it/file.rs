@@ -1,5 +1,6 @@
 //! What only the store in a file has: modes, odd paths, futures that are dropped, a hostile file.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
@@ -7,7 +8,8 @@ use portcullis_domain::event::Event;
 use portcullis_domain::ports::{
     Durability, EventFilter, Ledgers, Observer, Page, Store, StoreError,
 };
-use portcullis_domain::question::QuestionKind;
+use portcullis_domain::row::{Cell, Row as _};
+use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 use portcullis_domain::time::Timestamp;
@@ -176,6 +178,37 @@ fn a_store_can_be_dropped_by_its_own_observer() {
 }
 
 #[test]
+fn readers_that_begin_together_see_the_same_whatever_is_written_meanwhile() {
+    let backend = fresh();
+    let store = open_at(&backend.path(), Vec::new()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for seed in (1..).take_while(|_| !done.load(Ordering::Relaxed)) {
+                let begin = Scenario::new(seed, store.instance()).begin();
+                block_on(store.append(&scope(), begin)).unwrap();
+            }
+        });
+        let (mut end, mut moved) = (0, 0);
+        // Until it was written to often enough in between, which is the control.
+        while moved < 100 {
+            let mut first = store.begin_for(4).unwrap();
+            let mut all: Vec<_> = std::iter::from_fn(|| first.another()).collect();
+            assert_eq!(all.len(), 3);
+            let now = first.count("events").unwrap();
+            let seen = all.iter_mut().map(|other| other.count("events").unwrap());
+            let same = seen.eq([now; 3]);
+            done.store(!same, Ordering::Relaxed);
+            assert!(same, "one of them sees more or less than {now} events");
+            moved += u32::from(now > end);
+            end = now;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(store.begin().unwrap().another().is_none(), "one reader was asked for");
+}
+
+#[test]
 fn what_is_too_large_is_not_loaded() {
     let backend = fresh();
     let store = open_at(&backend.path(), Vec::new()).unwrap();
@@ -187,6 +220,7 @@ fn what_is_too_large_is_not_loaded() {
     let conn = rusqlite::Connection::open(backend.path()).unwrap();
     conn.execute_batch(
         "UPDATE events SET payload = zeroblob(40000000) WHERE kind = 'run.created';
+         UPDATE runs SET goal = printf('%.*c', 2000000, 'x');
          UPDATE contents SET bytes = zeroblob(40000000);
          UPDATE specs SET bytes = zeroblob(40000000);",
     )
@@ -196,6 +230,9 @@ fn what_is_too_large_is_not_loaded() {
     let events = ledger.stream_after(Stream::from(run.run), 0, 500).unwrap();
     let lengths: Vec<bool> = events.iter().map(|event| event.payload.is_empty()).collect();
     assert_eq!(lengths, [true, false]);
+    let row = ledger.row(Run::TABLE, &[Cell::Blob(run.run.as_bytes().to_vec())]).unwrap().unwrap();
+    let goal = Run::COLUMNS.iter().position(|column| *column == "goal").unwrap();
+    assert_eq!((&row[goal], row[0] == Cell::Blob(Vec::new())), (&Cell::Blob(Vec::new()), false));
     assert_eq!(ledger.content(content).unwrap().unwrap().bytes, b"");
     assert_eq!(ledger.spec(run.tool.digest()).unwrap().unwrap(), b"");
     let damaged = |table| StoreError::Damaged { table };
@@ -273,42 +310,30 @@ fn reads_and_writes_go_on_beside_each_other() {
     fold::check(&store);
 }
 
-/// A file as the schema before the second left it: with an outcome that nobody knows, and no index of such.
+/// A file as the schema before the fourth left it: without budgets. A model can be called once it is upgraded.
 #[test]
-fn a_database_of_the_schema_before_is_upgraded_and_its_open_outcome_still_keeps_its_tool() {
+fn a_database_without_budgets_is_upgraded_and_holds() {
     let backend = fresh();
     let path = backend.path();
     let store = open_at(&path, Vec::new()).unwrap();
-    let mut lost = Scenario::new(1, store.instance());
-    let begin = lost.begin();
-    for append in std::iter::once(begin).chain(lost.executing()) {
-        block_on(store.append(&scope(), append)).unwrap();
-    }
-    lost.asked(QuestionKind::UnknownOutcome, 1);
-    block_on(store.append(&scope(), lost.driver(Durability::Synced))).unwrap();
+    let mut run = Scenario::new(1, store.instance());
+    block_on(store.append(&scope(), run.begin())).unwrap();
+    run.step_opened();
+    block_on(store.append(&scope(), run.driver(Durability::Synced))).unwrap();
     drop(store);
     let conn = rusqlite::Connection::open(&path).unwrap();
     conn.execute_batch(
-        "DROP INDEX questions_unknown; DELETE FROM migrations WHERE version = 2;
-         UPDATE meta SET value = 1 WHERE name = 'oldest_writer'; PRAGMA user_version = 1;
+        "DROP TABLE budgets; DELETE FROM migrations WHERE version >= 4;
+         UPDATE meta SET value = 3 WHERE name = 'oldest_writer'; PRAGMA user_version = 3;
          PRAGMA wal_checkpoint(TRUNCATE);",
     )
     .unwrap();
     drop(conn);
 
     let store = open_at(&path, Vec::new()).unwrap();
-    let mut other = Scenario::new(2, store.instance());
-    block_on(store.append(&scope(), other.begin())).unwrap();
-    let mut appends = other.executing();
-    let intent = appends.pop().unwrap();
-    for append in appends {
-        block_on(store.append(&scope(), append)).unwrap();
-    }
-    let question = lost.question.unwrap().0;
-    let refused = block_on(store.append(&scope(), intent)).unwrap_err();
-    assert_eq!(refused, StoreError::OutcomeOpen { question });
+    run.holds(portcullis_testkit::scenario::amounts(10), true);
+    block_on(store.append(&scope(), run.live())).unwrap();
+    let budget = block_on(store.budget(&scope(), run.own_budget())).unwrap().unwrap();
+    assert_eq!(budget.held().tokens(), 10);
     fold::check(&store);
-    let conn = rusqlite::Connection::open(&path).unwrap();
-    let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
 }

@@ -13,6 +13,7 @@
 
 mod child;
 mod file;
+mod former;
 mod memory;
 mod open;
 mod open_files;

@@ -4,20 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_canon::Digest;
-use portcullis_domain::approval::Approval;
-use portcullis_domain::content::Content;
-use portcullis_domain::fold::RunState;
-use portcullis_domain::id::{InstanceId, QuestionId, RunId, ThreadId};
+use portcullis_domain::id::{InstanceId, RunId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, EventFilter, LeaseTerm, Page, Rows, Store, StoreError,
-    StoredEvent,
-};
-use portcullis_domain::question::{Question, QuestionStatus};
-use portcullis_domain::run::{Run, RunStatus};
+use portcullis_domain::ports::{Append, BoxFuture, Committed, Reminder, Store, StoreError};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Step;
-use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
@@ -156,6 +146,12 @@ impl FaultyStore {
     }
 }
 
+impl FaultyStore {
+    fn read<'a, T: Send + 'a>(&'a self, read: Answer<'a, T>) -> Answer<'a, T> {
+        self.call(Act::Read, read)
+    }
+}
+
 impl Store for FaultyStore {
     fn instance(&self) -> InstanceId {
         self.inner.instance()
@@ -179,59 +175,14 @@ impl Store for FaultyStore {
         self.call(Act::Renewal, work)
     }
 
-    fn run<'a>(&'a self, scope: &'a Scope, run: RunId) -> Answer<'a, Option<RunState>> {
-        self.call(Act::Read, self.inner.run(scope, run))
-    }
+    crate::store_reads!(inner, read);
 
-    fn lease<'a>(&'a self, scope: &'a Scope, run: RunId) -> Answer<'a, Option<LeaseTerm>> {
-        self.call(Act::Read, self.inner.lease(scope, run))
-    }
-
-    fn thread<'a>(&'a self, scope: &'a Scope, thread: ThreadId) -> Answer<'a, Option<Thread>> {
-        self.call(Act::Read, self.inner.thread(scope, thread))
-    }
-
-    fn content<'a>(&'a self, scope: &'a Scope, digest: Digest) -> Answer<'a, Option<Content>> {
-        self.call(Act::Read, self.inner.content(scope, digest))
-    }
-
-    fn spec(&self, digest: Digest) -> Answer<'_, Option<Vec<u8>>> {
-        self.call(Act::Read, self.inner.spec(digest))
-    }
-
-    fn runs<'a>(
+    fn remind<'a>(
         &'a self,
         scope: &'a Scope,
-        status: Option<RunStatus>,
-        page: Page,
-    ) -> Answer<'a, Rows<Run>> {
-        self.call(Act::Read, self.inner.runs(scope, status, page))
-    }
-
-    fn steps<'a>(&'a self, scope: &'a Scope, run: RunId, page: Page) -> Answer<'a, Rows<Step>> {
-        self.call(Act::Read, self.inner.steps(scope, run, page))
-    }
-
-    fn questions<'a>(
-        &'a self,
-        scope: &'a Scope,
-        run: Option<RunId>,
-        status: Option<QuestionStatus>,
-        page: Page,
-    ) -> Answer<'a, Rows<Question>> {
-        self.call(Act::Read, self.inner.questions(scope, run, status, page))
-    }
-
-    fn approvals<'a>(
-        &'a self,
-        scope: &'a Scope,
-        question: QuestionId,
-    ) -> Answer<'a, Vec<Approval>> {
-        self.call(Act::Read, self.inner.approvals(scope, question))
-    }
-
-    fn events<'a>(&'a self, scope: &'a Scope, filter: EventFilter) -> Answer<'a, Vec<StoredEvent>> {
-        self.call(Act::Read, self.inner.events(scope, filter))
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.call(Act::Append, self.inner.remind(scope, reminder))
     }
 
     fn erase<'a>(

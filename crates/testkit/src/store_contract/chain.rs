@@ -18,7 +18,7 @@ pub fn opens_with_its_journal(backend: &dyn Backend) {
         (first[0].kind.as_str(), first[0].stream_kind.as_str()),
         ("journal.opened", "system")
     );
-    assert_eq!(counts[1..], [0; 7]);
+    assert_eq!(counts[1..], [0; 8]);
     assert_eq!(everything(&*plain(backend)).0, first);
     fold::check(&*plain(backend));
 }

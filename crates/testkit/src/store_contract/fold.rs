@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portcullis_canon::Digest;
+use portcullis_domain::budget::Budget;
 use portcullis_domain::event::{Body, Event};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{JournalId, RunId, StepId};
@@ -22,6 +23,8 @@ pub struct Folded {
     pub runs: BTreeMap<RunId, RunState>,
     /// Each thread.
     pub threads: BTreeMap<[u8; 16], Thread>,
+    /// Each budget.
+    pub budgets: BTreeMap<[u8; 16], Budget>,
     rows: BTreeMap<(&'static str, Vec<Cell>), Vec<Cell>>,
 }
 
@@ -59,6 +62,17 @@ impl Folded {
                 };
                 self.keep(&thread);
                 self.threads.insert(event.link.stream.id, thread);
+            }
+            StreamKind::Budget => {
+                let budget = match self.budgets.remove(&event.link.stream.id) {
+                    None => Budget::begin(event).unwrap(),
+                    Some(mut budget) => {
+                        budget.apply(event).unwrap();
+                        budget
+                    }
+                };
+                self.keep(&budget);
+                self.budgets.insert(event.link.stream.id, budget);
             }
             _ => assert!(matches!(event.body, Body::JournalOpened(_) | Body::ContentErased(_))),
         }
@@ -116,7 +130,7 @@ pub fn check(store: &dyn Subject) -> Folded {
         assert_eq!(ledger.row(table, key).unwrap().as_ref(), Some(cells), "{table} {key:?}");
         *counts.entry(table).or_default() += 1;
     }
-    for table in ["runs", "steps", "questions", "approvals", "threads"] {
+    for table in ["runs", "steps", "questions", "approvals", "threads", "budgets"] {
         let expected = counts.get(table).copied().unwrap_or(0);
         assert_eq!(ledger.count(table).unwrap(), expected, "{table}");
     }

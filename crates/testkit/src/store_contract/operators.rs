@@ -7,7 +7,7 @@ use portcullis_domain::approval::Answer;
 use portcullis_domain::event::LeaseCause;
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::observation::ObservationKind;
-use portcullis_domain::ports::{Append, Condition, Durability, Page, StoreError};
+use portcullis_domain::ports::{Append, Condition, Durability, Notice, Page, Reminder, StoreError};
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::time::Timestamp;
@@ -305,5 +305,72 @@ pub fn a_person_ends_a_run_that_somebody_drives(backend: &dyn Backend) {
     let status = RunStatus::Cancelled;
     refused(&*store, run.driver(Durability::Synced), &StoreError::RunState { status });
     assert_eq!(block_on(store.lease(&scope(), run.run)).unwrap(), None);
+    fold::check(&*store);
+}
+
+/// What ends soon is listed until people were reminded of it, once for a question and once for its grant; what is
+/// over is listed until it is closed. Both in the order of their ends.
+pub fn people_are_reminded_once(backend: &dyn Backend) {
+    let store = plain(backend);
+    let mut first = Scenario::new(11, store.instance());
+    first.limits.grant_ttl_ms = Some(60_000);
+    for append in until_waiting(&mut first, 1) {
+        ok(&*store, append);
+    }
+    let mut second = Scenario::new(12, store.instance());
+    second.question_ttl = Some(Duration::from_secs(1_800));
+    for append in until_waiting(&mut second, 1) {
+        ok(&*store, append);
+    }
+    let mut never = Scenario::new(13, store.instance());
+    never.question_ttl = None;
+    for append in until_waiting(&mut never, 1) {
+        ok(&*store, append);
+    }
+    let (sooner, later) = (second.question.unwrap().0, first.question.unwrap().0);
+    let page = Page { offset: 0, limit: 10 };
+    let due = |now: Timestamp, until: Timestamp, page| {
+        let rows = block_on(store.due(&scope(), Notice { now, until }, page)).unwrap();
+        rows.into_iter().map(|row| row.unwrap().id).collect::<Vec<_>>()
+    };
+    let at = first.at;
+    let remind = |question, status| {
+        let reminder = Reminder { question, status, at };
+        block_on(store.remind(&scope(), reminder))
+    };
+    let (soon, far) = (second.expires_at.unwrap(), first.expires_at.unwrap());
+    let before = Timestamp::from_micros(soon.micros() - 1);
+    assert_eq!(due(second.at, before, page), []);
+    assert_eq!(due(second.at, soon, page), [sooner]);
+    assert_eq!(due(second.at, far, page), [sooner, later]);
+    assert_eq!(due(second.at, far, Page { offset: 1, limit: 1 }), [later]);
+    assert_eq!(remind(sooner, QuestionStatus::Open), Ok(()));
+    assert_eq!(remind(sooner, QuestionStatus::Open), Err(StoreError::Stale));
+    assert_eq!(due(second.at, far, page), [later]);
+    // Its time over, it is listed again: it is to be closed.
+    let over = Timestamp::from_micros(soon.micros() + 1);
+    assert_eq!(due(soon, far, page), [later]);
+    assert_eq!(due(over, far, page), [sooner, later]);
+    let open = StoreError::QuestionState { status: QuestionStatus::Open };
+    assert_eq!(remind(later, QuestionStatus::Granted), Err(open));
+    let unknown = QuestionId::from_bytes([1; 16]);
+    let nothing = Err(StoreError::NotFound("question"));
+    assert_eq!(remind(unknown, QuestionStatus::Open), nothing);
+    let endless = StoreError::QuestionState { status: QuestionStatus::Open };
+    assert_eq!(remind(never.question.unwrap().0, QuestionStatus::Open), Err(endless));
+    assert_eq!(remind(later, QuestionStatus::Open), Ok(()));
+    first.answered("ann", Answer::Approve);
+    ok(&*store, first.operator());
+    let end = first.at.after(Duration::from_secs(60));
+    assert_eq!(due(first.at, end, page), [later], "its grant is another thing");
+    assert_eq!(
+        block_on(store.remind(
+            &scope(),
+            Reminder { question: later, status: QuestionStatus::Granted, at: end }
+        )),
+        Ok(())
+    );
+    assert_eq!(due(first.at, end, page), []);
+    // No event, and nothing of the fold.
     fold::check(&*store);
 }

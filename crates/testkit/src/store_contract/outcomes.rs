@@ -9,7 +9,8 @@ use portcullis_domain::recovery::Found;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::tool::EffectClass;
 
-use super::{Backend, Subject, fold, ok, plain, refused};
+use super::{Backend, Subject, fold, ok, plain, refused, scope};
+use crate::block_on;
 use crate::scenario::{Scenario, allow, keyed, tool};
 
 /// A run in the middle of its effect.
@@ -51,7 +52,13 @@ pub fn an_unknown_outcome_keeps_its_tool_from_changing(backend: &dyn Backend) {
     ok(&*store, intent(2, &*store, |_| {}));
     first.asked(QuestionKind::UnknownOutcome, 1);
     ok(&*store, first.driver(Durability::Synced));
-    let open = StoreError::OutcomeOpen { question: first.question.unwrap().0 };
+    let question = first.question.unwrap().0;
+    let open = StoreError::OutcomeOpen { question };
+    let owner = first.owner.clone();
+    let known = |owner: &str| block_on(store.open_outcomes(&scope(), owner)).unwrap();
+    assert_eq!(known(&owner).iter().map(|open| open.question).collect::<Vec<_>>(), [question]);
+    assert_eq!(known(&owner)[0].call.tool, first.tool.name);
+    assert_eq!(known("another"), []);
 
     refused(&*store, intent(3, &*store, |_| {}), &open);
     refused(&*plain(backend), intent(4, &*store, |_| {}), &open);
@@ -68,6 +75,7 @@ pub fn an_unknown_outcome_keeps_its_tool_from_changing(backend: &dyn Backend) {
     first.answered("ann", Answer::DidNotHappen);
     first.finished(ObservationKind::ToolError);
     ok(&*store, first.operator());
+    assert_eq!(known(&owner), []);
     ok(&*store, blocked);
     fold::check(&*store);
 }

@@ -1,6 +1,6 @@
 //! Open questions about the same call: one card, one signature, one use for each.
 
-use portcullis_domain::ports::{MAX_PAGE, Page};
+use portcullis_domain::ports::Pages;
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_domain::scope::Scope;
@@ -26,11 +26,10 @@ pub(super) async fn alike(
     now: Timestamp,
 ) -> Result<Vec<Asked>, Failure> {
     let mut found = Vec::new();
-    let mut offset = 0;
-    loop {
-        let page = Page { offset, limit: MAX_PAGE };
+    let mut pages = Pages::at_most(MAX_LOOKED_AT);
+    while let Some(page) = pages.next_page() {
         let rows = db.questions(scope, None, Some(QuestionStatus::Open), page).await?.rows;
-        let read = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        pages.read(rows.len());
         for question in rows.into_iter().flatten().filter(|other| may_be(asked, other, now)) {
             if let Some(other) = same(db, scope, asked, question).await? {
                 found.push(other);
@@ -42,11 +41,8 @@ pub(super) async fn alike(
                 "nothing was decided; decide on them one by one, or cancel what runs too often",
             ));
         }
-        offset = offset.saturating_add(read);
-        if read < u64::from(MAX_PAGE) || offset >= MAX_LOOKED_AT {
-            return Ok(found);
-        }
     }
+    Ok(found)
 }
 
 /// What the row alone says.

@@ -7,6 +7,7 @@ use portcullis_domain::step::Step;
 use portcullis_domain::verdict::Verdict;
 
 use super::Folded;
+use crate::waits::Counts;
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,10 @@ pub(super) enum Decision {
     Asked(Option<&'static str>),
     /// The rules ask, and enough people said yes.
     Approved,
+    /// Enough people said yes by the record, and by the keys that are configured their answers do not count.
+    NotCounted,
+    /// Enough people said yes by the record, and whose keys count is not known here.
+    Untold,
     /// A person said no.
     Rejected,
     /// It does not happen.
@@ -49,7 +54,11 @@ impl Decision {
         let refusal = observed.and_then(refusal);
         match (&folded.question, kind) {
             (Some(question), _) if question.status != QuestionStatus::Withdrawn => {
-                Self::of_question(step, question, refusal)
+                match (Self::of_question(step, question, refusal), folded.counts) {
+                    (Self::Approved | Self::RunAgain, Some(Counts::No(_))) => Self::NotCounted,
+                    (Self::Approved | Self::RunAgain, Some(Counts::Untold)) => Self::Untold,
+                    (decision, _) => decision,
+                }
             }
             (_, Some(ObservationKind::InvalidProposal)) => Self::NotAdmitted(refusal),
             (_, Some(ObservationKind::Denied)) => Self::Denied(refusal),
@@ -103,6 +112,8 @@ impl Decision {
             Self::Allowed => "allowed",
             Self::Asked(_) => "asked",
             Self::Approved => "approved",
+            Self::NotCounted => "not_counted",
+            Self::Untold => "untold",
             Self::Rejected => "rejected",
             Self::Denied(_) => "denied",
             Self::Parked(_) => "parked",
@@ -134,6 +145,12 @@ impl Decision {
             Self::Allowed => "allowed: the rules let it happen",
             Self::Asked(_) => "asked: the rules want people to decide",
             Self::Approved => "allowed: the rules ask, and enough people said yes",
+            Self::NotCounted => {
+                "not decided: people said yes, and by the keys that are configured it does not count"
+            }
+            Self::Untold => {
+                "not known: people said yes, and whether it counts cannot be told here, since the configuration of the run cannot be read"
+            }
             Self::Rejected => "denied: the rules ask, and a person said no",
             Self::Denied(_) => "denied",
             Self::Parked(_) => "parked: it was started, and nobody knows what came of it",
