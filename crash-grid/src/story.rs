@@ -149,7 +149,6 @@ pub(crate) const STORIES: &[Story] = &[
     },
     Story {
         name: "batch",
-        way: Way::Driver,
         // Two reads at once between a change and the last word.
         script: &[
             Line::Call("write"),
@@ -158,12 +157,8 @@ pub(crate) const STORIES: &[Story] = &[
             ),
             DONE,
         ],
-        replies: &[],
         ends: &[(0, Finding::Once)],
-        reasons: &[EndReason::GoalCompleted],
-        erases: false,
-        question_ttl_ms: None,
-        lease: TERM,
+        ..PLAIN
     },
     Story {
         name: "late",
