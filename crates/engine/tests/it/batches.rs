@@ -24,10 +24,13 @@ use portcullis_engine::{
     Attached, Gate, GateError, HeldRun, Parts, Progress, Task, Tools, operator,
 };
 use portcullis_policy::Outcome;
+use portcullis_store::memory::Fault;
 use portcullis_testkit::block_on;
 use portcullis_testkit::doubles::FaultyStore;
 use portcullis_testkit::ports::ThreadSpawn;
 
+use crate::cancelled::cancel_elsewhere;
+use crate::leases::{asleep, beat_as_planned, slow_at};
 use crate::world::{Conduct, Does, FakeTools, World, call, turn};
 
 /// A proposal of several calls, each of a tool with its `n`.
@@ -62,6 +65,18 @@ fn called(world: &World, tool: &str, times: u32) {
         std::thread::sleep(Duration::from_millis(1));
     }
     panic!("{tool} was called {} times", world.tools.effects(tool));
+}
+
+/// Waits until so many outcomes are late ones.
+#[track_caller]
+fn late(world: &World, times: usize) {
+    for _ in 0..5_000 {
+        if world.count("outcome.late") == times {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{} outcomes are late", world.count("outcome.late"));
 }
 
 /// A run in process 1, over a store that counts its appends.
@@ -474,13 +489,7 @@ fn a_batch_whose_process_died_is_interrupted_as_a_whole_by_the_next_holder() {
     }
     // What the dead one's calls bring is late, each for its own step.
     world.tools.let_go();
-    for _ in 0..5_000 {
-        if world.count("outcome.late") == 3 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(world.count("outcome.late"), 3);
+    late(&world, 3);
     assert_eq!(world.count("step.finished"), 3);
     assert_eq!(turn(&mut held, call("look", 4)), Progress::Observed);
 }
@@ -550,6 +559,87 @@ fn outcomes_that_come_back_after_the_lease_ended_are_late_ones() {
     assert!(matches!(error, Err(GateError::Store(StoreError::LeaseLost))), "{error:?}");
     assert_eq!((world.count("outcome.late"), world.count("step.finished")), (3, 3));
     assert_eq!(turn(&mut next, call("look", 9)), Progress::Observed);
+}
+
+/// A world whose `long` reads for up to 25 seconds.
+fn with_long(blocks: bool) -> World {
+    let tools = FakeTools::new(blocks);
+    let long = tools.spec("long", EffectClass::ReadOnly, false);
+    tools.add(ToolSpec { deadline_ms: 25_000, ..long });
+    World::with_tools(tools)
+}
+
+#[test]
+fn the_lease_covers_the_longest_call_or_none_is_begun() {
+    let world = with_long(false);
+    world.store.plan_renewals([Some(Fault::BeforeCommit), None]);
+    let mut held = world.begin();
+    // Ten of thirty seconds have passed, and the renewal has failed.
+    beat_as_planned(&world);
+    asleep(&world);
+    let short = calls(&[("look", 1), ("look", 2)]);
+    assert_eq!(turn(&mut held, short), Progress::Observed, "five seconds are left");
+    let asked = calls(&[("look", 3), ("long", 4), ("look", 5)]);
+    assert_eq!(block_on(held.propose(asked)).unwrap(), Progress::Allowed);
+    let refused = block_on(held.execute());
+    assert!(matches!(refused, Err(GateError::Uncovered)), "{refused:?}");
+    assert_eq!((world.tools.effects("look"), world.count("step.started")), (2, 2));
+    beat_as_planned(&world);
+    asleep(&world);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!((world.tools.effects("look"), world.tools.effects("long")), (4, 1));
+}
+
+#[test]
+fn a_commit_that_took_the_term_with_it_lets_none_of_a_batch_begin() {
+    let world = with_long(false);
+    world.store.plan_renewals([Some(Fault::BeforeCommit)]);
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    // Begin, proposal, intents: that takes 10 of 30 seconds, and the renewal meanwhile fails.
+    let gate = slow_at(&world, 3, move || {
+        clock.advance(Duration::from_secs(10));
+        while store.planned_renewals() > 0 || clock.next_wake().is_none() {
+            std::thread::yield_now();
+        }
+    });
+    let mut held = block_on(gate.begin(world.scope(), world.task(Limits::default()))).unwrap();
+    let run = held.run();
+    let asked = calls(&[("look", 1), ("long", 2)]);
+    assert_eq!(block_on(held.propose(asked)).unwrap(), Progress::Allowed);
+    asleep(&world);
+    assert_eq!(block_on(held.execute()).unwrap(), Progress::Observed);
+    assert_eq!((world.tools.seen().len(), world.count("step.started")), (0, 2));
+    for index in 0..2 {
+        let step = world.step(run, index);
+        let failure = step.observation.unwrap().failure;
+        assert_eq!((step.status, failure), (StepStatus::Failed, Some(Failure::Error)));
+    }
+}
+
+#[test]
+fn a_batch_is_not_waited_for_once_its_run_was_cancelled_elsewhere() {
+    for blocks in [false, true] {
+        let mut world = with_long(blocks);
+        world.spawn = ThreadSpawn::with_places(8);
+        world.tools.set("long", if blocks { Does::Hang } else { Does::Never });
+        let mut held = world.begin();
+        let run = held.run();
+        let asked = calls(&[("long", 1), ("look", 2)]);
+        let progress = std::thread::scope(|scope| {
+            let executing = scope.spawn(|| turn(&mut held, asked));
+            called(&world, "long", 1);
+            called(&world, "look", 1);
+            cancel_elsewhere(&world, run);
+            executing.join().unwrap()
+        });
+        assert_eq!(progress, Progress::Ended(EndReason::OperatorCancelled));
+        assert_eq!(world.count("step.finished"), 0);
+        assert!((0..2).all(|index| world.step(run, index).status == StepStatus::Interrupted));
+        // What had come back is late, and the other one when it comes.
+        late(&world, 1);
+        world.tools.let_go();
+        late(&world, if blocks { 2 } else { 1 });
+    }
 }
 
 /// One batch over a store that goes wrong once.
