@@ -18,6 +18,7 @@ use portcullis_domain::run::EndReason;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::thread::Thread;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
+use portcullis_domain::wait::Wait;
 use portcullis_engine::diff::Diff;
 use portcullis_engine::recheck::{Against, Finding, Recheck, Rules};
 use portcullis_engine::{
@@ -468,7 +469,9 @@ fn a_batch_whose_process_died_is_interrupted_as_a_whole_by_the_next_holder() {
     let mut world = World::with_tools(FakeTools::new(true));
     world.spawn = ThreadSpawn::with_places(8);
     let run = crashed(&world);
-    assert!(world.state(run).batch.iter().all(|step| step.status == StepStatus::Executing));
+    let state = world.state(run);
+    assert!(state.batch.iter().all(|step| step.status == StepStatus::Executing));
+    assert_eq!((state.run.waits, state.run.free_since), (Some(Wait::Driver), None));
     let store = Arc::new(FaultyStore::new(Arc::new(world.store.clone())));
     let gate = Gate::new(Parts { store: Arc::<FaultyStore>::clone(&store), ..world.parts(2) });
     let attached = block_on(gate.attach(world.scope(), run)).unwrap();
@@ -535,6 +538,8 @@ fn a_run_that_is_cancelled_under_a_batch_has_all_its_outcomes_as_late_ones() {
     });
     assert_eq!(progress, Progress::Ended(EndReason::OperatorCancelled));
     assert_eq!((world.count("outcome.late"), world.count("step.finished")), (3, 0));
+    let state = world.state(run).run;
+    assert_eq!((state.waits, state.free_since), (None, None));
     assert!((0..3).all(|index| world.step(run, index).status == StepStatus::Interrupted));
 }
 
@@ -558,6 +563,7 @@ fn outcomes_that_come_back_after_the_lease_ended_are_late_ones() {
     });
     assert!(matches!(error, Err(GateError::Store(StoreError::LeaseLost))), "{error:?}");
     assert_eq!((world.count("outcome.late"), world.count("step.finished")), (3, 3));
+    assert_eq!(world.state(run).run.waits, Some(Wait::Driver));
     assert_eq!(turn(&mut next, call("look", 9)), Progress::Observed);
 }
 
