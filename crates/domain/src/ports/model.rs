@@ -361,9 +361,9 @@ faults! {
     Overloaded = "overloaded", Retry, Nothing;
     /// The provider failed before it answered (408, 409, 425, another 5xx).
     ServerError = "server_error", Retry, Nothing;
-    /// No answer within the deadline.
+    /// No answer within the deadline, or within that of a proxy (504, 524).
     TimedOut = "timed_out", Retry, Projection;
-    /// The connection was lost after something may have been sent.
+    /// The connection was lost after something may have been sent, or a proxy got nothing usable (502, 520).
     ConnectionLost = "connection_lost", Retry, Projection;
     /// The stream ended without saying that it is whole.
     CutShort = "cut_short", Retry, Projection;

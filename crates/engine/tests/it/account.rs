@@ -1,5 +1,7 @@
 //! Accounting of models: limits that stop before the call that would cross them, and charges that are true.
 
+mod beside;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
