@@ -414,6 +414,8 @@ pub struct ModelFailure {
     pub retry_after: Option<Duration>,
     /// What the provider said it served, where that is plausible.
     pub usage: Option<Usage>,
+    /// The body that was judged so, as far as it came, where one was; for a recording, and for whoever looks.
+    pub raw: Option<Arc<[u8]>>,
 }
 
 /// What came of a call.
@@ -534,7 +536,8 @@ mod tests {
         assert_eq!((projection.input_tokens, projection.output_tokens), (100, 50));
         let served = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
         let failed = |fault, usage| {
-            let failure = ModelFailure { fault, message: String::new(), retry_after: None, usage };
+            let failure =
+                ModelFailure { fault, message: String::new(), retry_after: None, usage, raw: None };
             ModelOutcome::Failed(failure).charge(&projection)
         };
         for fault in ModelFault::ALL {

@@ -105,6 +105,7 @@ impl Model for FakeModel {
                     message: "as planned".to_owned(),
                     retry_after,
                     usage: None,
+                    raw: None,
                 }),
                 Does::Hangs => std::future::pending().await,
                 Does::Panics => panic!("a planned panic of a model"),

@@ -13,6 +13,7 @@ mod agent;
 mod contract;
 mod fake;
 mod hostile;
+mod judged;
 mod render;
 mod shapes;
 mod tape;
