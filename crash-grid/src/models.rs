@@ -42,6 +42,7 @@ impl Model for Flaky {
                     message: "too many at once".to_owned(),
                     retry_after: None,
                     usage: None,
+                    raw: None,
                 });
             }
             let usage = Usage { input_tokens: 40, output_tokens: 9, ..Usage::default() };

@@ -32,6 +32,9 @@ pub const MAX_GENERATIONS: usize = 4;
 /// exceeds.
 pub const ONE_A_BYTE: u64 = 1_000_000;
 
+/// Bytes under which a request is small: its ratio says little of larger ones.
+pub const SMALL_BYTES: u64 = 8 * 1024;
+
 /// How many usages have to be recorded before a factor leaves one token a byte.
 const SAMPLES: u32 = 3;
 
@@ -337,51 +340,106 @@ pub struct Hold {
 }
 
 /// What recorded usage says of one model.
+///
+/// Tokens of a request are taken for a fixed part, which templates and hidden prompts add whatever is sent, and a part that
+/// grows with its bytes. Requests under [`SMALL_BYTES`] are judged by themselves: there the fixed part is most of the
+/// ratio, and a large request would be taken for several times what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Learned {
+    /// The most input tokens that a request had beyond one for each of its bytes: those no text of it has.
+    pub fixed: u64,
+    /// What requests under [`SMALL_BYTES`] had beyond the fixed part.
+    pub small: Ratio,
+    /// What larger ones had.
+    pub large: Ratio,
+}
+
+/// How many usages were recorded of requests of one size, and the most that they came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ratio {
     /// How many usages were recorded.
     pub samples: u32,
-    /// The most input tokens that there were for a million bytes of a request, rounded up.
+    /// The most input tokens that there were for a million bytes of a request, the fixed part left out, rounded up.
     pub most: u64,
+}
+
+impl Ratio {
+    fn and(self, other: Self) -> Self {
+        Self { samples: self.samples.max(other.samples), most: self.most.max(other.most) }
+    }
+
+    const fn is_little(self) -> bool {
+        self.samples < SAMPLES
+    }
+
+    /// A quarter more than the most that was seen, once enough was.
+    fn known(self) -> Option<u64> {
+        (!self.is_little()).then(|| wide(self.most))
+    }
+}
+
+/// A quarter more, rounded up.
+const fn wide(amount: u64) -> u64 {
+    amount.saturating_add(amount.div_ceil(4))
+}
+
+/// So many tokens for a million bytes, for some bytes, rounded up.
+fn by_size(bytes: u64, factor: u64) -> u64 {
+    let tokens = u128::from(bytes).saturating_mul(u128::from(factor));
+    u64::try_from(tokens.div_ceil(u128::from(ONE_A_BYTE))).unwrap_or(u64::MAX)
 }
 
 impl Learned {
     /// The larger of each: one call is learned from in several budgets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self { samples: self.samples.max(other.samples), most: self.most.max(other.most) }
+        Self {
+            fixed: self.fixed.max(other.fixed),
+            small: self.small.and(other.small),
+            large: self.large.and(other.large),
+        }
     }
 
-    /// True while too few usages were recorded to leave one token a byte.
+    const fn ratio(&self, bytes: u64) -> Ratio {
+        if bytes < SMALL_BYTES { self.small } else { self.large }
+    }
+
+    /// True while too few usages of requests of this size were recorded to judge one by them.
     #[must_use]
-    pub const fn is_little(&self) -> bool {
-        self.samples < SAMPLES
+    pub const fn is_little(&self, bytes: u64) -> bool {
+        self.ratio(bytes).is_little()
     }
 
     fn see(&mut self, input_tokens: u64, bytes: u64) {
-        let ratio = u128::from(input_tokens)
-            .saturating_mul(u128::from(ONE_A_BYTE))
-            .div_ceil(u128::from(bytes.max(1)));
-        self.samples = self.samples.saturating_add(1);
-        self.most = self.most.max(u64::try_from(ratio).unwrap_or(u64::MAX));
+        // First, so that no ratio is over one token a byte.
+        self.fixed = self.fixed.max(input_tokens.saturating_sub(bytes));
+        let grown = u128::from(input_tokens.saturating_sub(self.fixed));
+        let ratio = grown.saturating_mul(u128::from(ONE_A_BYTE)).div_ceil(u128::from(bytes.max(1)));
+        let of = if bytes < SMALL_BYTES { &mut self.small } else { &mut self.large };
+        of.samples = of.samples.saturating_add(1);
+        of.most = of.most.max(u64::try_from(ratio).unwrap_or(u64::MAX));
     }
 
-    /// Tokens to reserve for a million bytes: one a byte until enough was seen, then a quarter more than the most that
-    /// was. Never less than the most.
+    /// Tokens to reserve for a million bytes of a request of this size, beside the fixed part: a quarter more than the most
+    /// that was recorded of its size. While too little was, one a byte, or what smaller requests had if that is less: with
+    /// the size the ratio only falls. Never less than the most that was recorded.
     #[must_use]
-    pub fn factor(&self) -> u64 {
-        let wide = self.most.saturating_add(self.most.div_ceil(4));
-        if self.is_little() { ONE_A_BYTE.max(self.most) } else { wide }
+    pub fn factor(&self, bytes: u64) -> u64 {
+        let own = self.ratio(bytes);
+        own.known().unwrap_or_else(|| {
+            let smaller = if bytes < SMALL_BYTES { None } else { self.small.known() };
+            smaller.unwrap_or(ONE_A_BYTE).min(ONE_A_BYTE).max(own.most)
+        })
     }
 
-    /// The input tokens to reserve for a request of so many bytes; at least one.
+    /// The input tokens to reserve for a request of so many bytes; at least one, and never less than a recorded request of
+    /// this size had.
     #[must_use]
     pub fn input_tokens(&self, bytes: u64) -> u64 {
-        let tokens = u128::from(bytes)
-            .saturating_mul(u128::from(self.factor()))
-            .div_ceil(u128::from(ONE_A_BYTE));
-        u64::try_from(tokens).unwrap_or(u64::MAX).max(1)
+        let fixed = if self.is_little(bytes) { self.fixed } else { wide(self.fixed) };
+        by_size(bytes, self.factor(bytes)).saturating_add(fixed).max(1)
     }
 }
 
@@ -639,5 +697,64 @@ mod tests {
         assert_eq!(few.input_tokens(1_000), 2_000, "also while there are few");
         few.see(u64::MAX, 0);
         assert_eq!(few.input_tokens(u64::MAX), u64::MAX);
+    }
+
+    /// What a provider counts for a request: a fixed part, and a token for four bytes.
+    const fn counted(fixed: u64, bytes: u64) -> u64 {
+        fixed + bytes / 4
+    }
+
+    #[test]
+    fn what_is_added_to_every_request_is_taken_for_no_ratio() {
+        // The fixed part is a third, three times and a hundred times the text of the first small requests.
+        for fixed in [50, 500, 20_000] {
+            let mut learned = Learned::default();
+            for bytes in [600, 700, 800] {
+                learned.see(counted(fixed, bytes), bytes);
+            }
+            let before = learned.input_tokens(200_000);
+            assert!(before >= counted(fixed, 200_000), "{fixed}: {before}");
+            // Beyond what is proved to be fixed, at most one a byte.
+            assert!(before <= 200_000 + fixed, "{fixed}: {before}");
+            for bytes in [20_000, 40_000, 80_000] {
+                learned.see(counted(fixed, bytes), bytes);
+            }
+            let after = learned.input_tokens(200_000);
+            let truth = counted(fixed, 200_000);
+            assert!(after >= truth && after <= truth + truth / 2, "{fixed}: {after} for {truth}");
+        }
+    }
+
+    #[test]
+    fn small_requests_that_cost_little_are_believed_of_large_ones() {
+        let mut learned = Learned::default();
+        for _ in 0..3 {
+            learned.see(1_000, 4_000);
+        }
+        assert_eq!(learned.input_tokens(40_000), 12_500);
+        // One large request that had more is believed at once.
+        learned.see(16_000, 40_000);
+        assert_eq!(learned.input_tokens(40_000), 16_000);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_projection_is_under_what_was_recorded(
+            seen in proptest::collection::vec((0_u64..1 << 20, 0_u64..1 << 20), 1..40),
+            split in 0_usize..40,
+        ) {
+            // One budget saw some of them, another the rest.
+            let (one, other) = seen.split_at(split.min(seen.len()));
+            let of = |part: &[(u64, u64)]| {
+                let mut learned = Learned::default();
+                part.iter().for_each(|(tokens, bytes)| learned.see(*tokens, *bytes));
+                learned
+            };
+            let (whole, both) = (of(&seen), of(one).and(of(other)));
+            for (tokens, bytes) in &seen {
+                proptest::prop_assert!(whole.input_tokens(*bytes) >= *tokens);
+                proptest::prop_assert!(both.input_tokens(*bytes) >= *tokens);
+            }
+        }
     }
 }

@@ -20,7 +20,7 @@ use portcullis_domain::lease::Epoch;
 use portcullis_domain::ports::{
     BoxFuture, Model, ModelCall, ModelHandle, ModelOutcome, Monotonic, Price,
 };
-use portcullis_domain::run::EndReason;
+use portcullis_domain::run::{EndReason, Run};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::time::Timestamp;
 
@@ -134,16 +134,10 @@ impl Account {
     /// Opens the account of a held run.
     ///
     /// # Errors
-    /// [`GateError::Unpriced`] when a cap on cost meets a model without a price; [`GateError::TooDeep`]; what the store
-    /// says.
+    /// Those of [`admit`].
     pub(crate) async fn open(core: &Core, engaged: Engaged) -> Result<Self, GateError> {
         let run = &core.state.run;
-        let chain = ledger::chain(&core.parts, &core.scope, run).await?;
-        let capped = chain.iter().any(|(_, caps)| caps.cost_micros.is_some())
-            || engaged.day.cost_micros.is_some();
-        if capped && engaged.model.price() == Price::Unpriced {
-            return Err(GateError::Unpriced(engaged.model.name().to_string()));
-        }
+        let chain = admit(&core.parts, &core.scope, run, &engaged).await?;
         Ok(Self(Arc::new(Books {
             parts: core.parts.clone(),
             scope: core.scope.clone(),
@@ -182,6 +176,26 @@ impl Account {
             let _gone = over.await;
         }
     }
+}
+
+/// Whether a run may call this model at all; gives the run and those above it, with their caps. Writes nothing, so that it
+/// can be asked before a lease is taken.
+///
+/// # Errors
+/// [`GateError::Unpriced`] when a cap on cost meets a model without a price; [`GateError::TooDeep`]; what the store says.
+pub(crate) async fn admit(
+    parts: &Parts,
+    scope: &Scope,
+    run: &Run,
+    engaged: &Engaged,
+) -> Result<Vec<(RunId, Caps)>, GateError> {
+    let chain = ledger::chain(parts, scope, run).await?;
+    let capped = chain.iter().any(|(_, caps)| caps.cost_micros.is_some())
+        || engaged.day.cost_micros.is_some();
+    if capped && engaged.model.price() == Price::Unpriced {
+        return Err(GateError::Unpriced(engaged.model.name().to_string()));
+    }
+    Ok(chain)
 }
 
 /// The nearer end of the run's time, if a limit sets one.

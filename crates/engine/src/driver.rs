@@ -47,21 +47,24 @@ impl Driving {
         Self::start_with(held, agent, None).await
     }
 
-    /// The same, with a model that the agent may call, within the limits of the run, of the runs above it and of the day.
+    /// The same, with a model that the agent may call, within the limits of the run, of the runs above it and of the day. A
+    /// run that has more above it than can share a budget can never call one, and ends as `model_unavailable`.
     ///
     /// # Errors
-    /// [`GateError::Unpriced`] when cost is limited and the model has no price, [`GateError::TooDeep`], or what the store
-    /// says; the lease is let go then.
+    /// [`GateError::Unpriced`] when cost is limited and the model has no price, or what the store says; the lease is let go
+    /// then.
     pub async fn start_with(
         held: HeldRun,
         agent: Box<dyn Agent>,
         engaged: Option<Engaged>,
     ) -> Result<Self, GateError> {
         let mut core = held.into_core().await?;
-        let account = match engaged {
-            None => None,
+        let (account, unable) = match engaged {
+            None => (None, None),
             Some(engaged) => match Account::open(&core, engaged).await {
-                Ok(account) => Some(account),
+                Ok(account) => (Some(account), None),
+                // The runs above it stay what they are: without an end it would be taken up for ever.
+                Err(error @ GateError::TooDeep) => (None, Some(unable(&error))),
                 Err(error) => {
                     release(&mut core).await;
                     return Err(error);
@@ -73,7 +76,7 @@ impl Driving {
         let (stop, stopped) = oneshot::channel();
         let task = async move {
             let driven =
-                AssertUnwindSafe(drive(core, agent, account, stopped)).catch_unwind().await;
+                AssertUnwindSafe(drive(core, agent, account, unable, stopped)).catch_unwind().await;
             let _ = finished.send(driven.unwrap_or(Err(GateError::Bug("the driver panicked"))));
         };
         spawn.spawn(Box::pin(task)).map_err(|_| GateError::Executor)?;
@@ -94,13 +97,26 @@ impl Driving {
     }
 }
 
+/// How an agent fails whose model cannot be called.
+fn unable(error: &GateError) -> AgentFailure {
+    AgentFailure { reason: EndReason::ModelUnavailable, message: error.to_string() }
+}
+
 async fn drive(
     mut core: Box<Core>,
     mut agent: Box<dyn Agent>,
     account: Option<Account>,
+    unable: Option<AgentFailure>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<Driven, GateError> {
-    let driven = turns(&mut core, agent.as_mut(), account.as_ref(), &mut stopped).await;
+    let driven = match unable {
+        None => turns(&mut core, agent.as_mut(), account.as_ref(), &mut stopped).await,
+        Some(failure) => match core.agent_failed(failure).await {
+            Ok(Progress::Ended(reason)) => Ok(Driven::Ended(reason)),
+            Ok(_) => Err(GateError::Bug("a run went on without an agent")),
+            Err(error) => Err(error),
+        },
+    };
     if let Some(account) = &account {
         account.quiet().await;
     }

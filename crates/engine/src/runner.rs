@@ -21,10 +21,10 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, Shared, select};
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, StoreError};
-use portcullis_domain::run::{EndReason, Run};
+use portcullis_domain::run::{EndReason, Run, RunStatus};
 use portcullis_domain::scope::Scope;
 
-use crate::account::Engaged;
+use crate::account::{self, Engaged};
 use crate::core::Progress;
 use crate::driver::{Driven, Driving};
 use crate::error::GateError;
@@ -418,19 +418,41 @@ impl Inner {
                 self.lock().driven.entry(run).or_default();
                 (held, run)
             }
-            Job::GoOn(run) => match self.gate.attach(&self.scope, run).await? {
-                Attached::Held(held, _) => (held, run),
-                Attached::Waiting(question) => {
-                    return Ok(Rest { run, driven: Driven::Waiting(question) });
+            Job::GoOn(run) => {
+                self.check_model(run).await?;
+                match self.gate.attach(&self.scope, run).await? {
+                    Attached::Held(held, _) => (held, run),
+                    Attached::Waiting(question) => {
+                        return Ok(Rest { run, driven: Driven::Waiting(question) });
+                    }
+                    Attached::Ended(reason) => {
+                        return Ok(Rest { run, driven: Driven::Ended(reason) });
+                    }
                 }
-                Attached::Ended(reason) => return Ok(Rest { run, driven: Driven::Ended(reason) }),
-            },
+            }
         };
         if let Some(at) = self.lock().driven.get_mut(&run) {
             at.hold = held.hold();
         }
         let driven = self.loop_of(held).await?;
         Ok(Rest { run, driven })
+    }
+
+    /// Refuses a run whose model may not be called, before its lease is taken: taken and let go each time that somebody
+    /// looks at it, it would fill its record for as long as the model has no price.
+    async fn check_model(&self, run: RunId) -> Result<(), GateError> {
+        let parts = self.gate.parts();
+        // Taking it up says what is wrong with one that is not there.
+        let state = parts.store.run(&self.scope, run).await?;
+        let Some(state) = state.filter(|state| state.run.status == RunStatus::Running) else {
+            return Ok(());
+        };
+        let Some(engaged) = self.agents.model(&state.run) else { return Ok(()) };
+        match account::admit(parts, &self.scope, &state.run, &engaged).await {
+            // It is taken up once more, to be ended.
+            Ok(_) | Err(GateError::TooDeep) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The agent's loop with a held run.

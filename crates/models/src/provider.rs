@@ -161,6 +161,9 @@ const fn fault_of(status: u16) -> ModelFault {
         408 | 409 | 425 => ModelFault::ServerError,
         429 => ModelFault::Throttled,
         503 | 529 => ModelFault::Overloaded,
+        // A proxy got no usable answer in time, or none at all, from whoever had the request: it may have been served.
+        504 | 524 | 598 | 599 => ModelFault::TimedOut,
+        502 | 520 => ModelFault::ConnectionLost,
         500..=599 => ModelFault::ServerError,
         _ => ModelFault::RequestRefused,
     }
@@ -198,6 +201,8 @@ impl Model for Provider {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_domain::ports::Charge;
+
     use super::*;
 
     struct Nowhere;
@@ -246,6 +251,15 @@ mod tests {
             let fault = fault_of(status);
             let retried = matches!(status, 408 | 409 | 425 | 429 | 500..=599);
             assert_eq!(fault.disposition() == Disposition::Retry, retried, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_a_proxy_gave_up_waiting_for_may_have_been_served() {
+        for status in 0..=999 {
+            let ambiguous = matches!(status, 502 | 504 | 520 | 524 | 598 | 599);
+            let charged = if ambiguous { Charge::Projection } else { Charge::Nothing };
+            assert_eq!(fault_of(status).charge(), charged, "{status}");
         }
     }
 }

@@ -83,7 +83,12 @@ pub(crate) fn count(value: Option<&Value>) -> Option<u64> {
 /// A failure with one sentence.
 pub(crate) fn failure(fault: ModelFault, message: &str, usage: Option<Usage>) -> ModelFailure {
     let message = sanitize::clip(&sanitize::line(message), 512);
-    ModelFailure { fault, message, retry_after: None, usage }
+    ModelFailure { fault, message, retry_after: None, usage, raw: None }
+}
+
+/// A failure with the body that it was found in.
+pub(crate) fn found_in(failure: ModelFailure, raw: Arc<[u8]>) -> ModelFailure {
+    ModelFailure { raw: Some(raw), ..failure }
 }
 
 /// A provider's own words in a sentence of ours: printable, short, and without what looks like a key.

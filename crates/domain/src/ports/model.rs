@@ -361,9 +361,9 @@ faults! {
     Overloaded = "overloaded", Retry, Nothing;
     /// The provider failed before it answered (408, 409, 425, another 5xx).
     ServerError = "server_error", Retry, Nothing;
-    /// No answer within the deadline.
+    /// No answer within the deadline, or within that of a proxy (504, 524).
     TimedOut = "timed_out", Retry, Projection;
-    /// The connection was lost after something may have been sent.
+    /// The connection was lost after something may have been sent, or a proxy got nothing usable (502, 520).
     ConnectionLost = "connection_lost", Retry, Projection;
     /// The stream ended without saying that it is whole.
     CutShort = "cut_short", Retry, Projection;
@@ -414,6 +414,8 @@ pub struct ModelFailure {
     pub retry_after: Option<Duration>,
     /// What the provider said it served, where that is plausible.
     pub usage: Option<Usage>,
+    /// The body that was judged so, as far as it came, where one was; for a recording, and for whoever looks.
+    pub raw: Option<Arc<[u8]>>,
 }
 
 /// What came of a call.
@@ -534,7 +536,8 @@ mod tests {
         assert_eq!((projection.input_tokens, projection.output_tokens), (100, 50));
         let served = Usage { input_tokens: 7, output_tokens: 3, ..Usage::default() };
         let failed = |fault, usage| {
-            let failure = ModelFailure { fault, message: String::new(), retry_after: None, usage };
+            let failure =
+                ModelFailure { fault, message: String::new(), retry_after: None, usage, raw: None };
             ModelOutcome::Failed(failure).charge(&projection)
         };
         for fault in ModelFault::ALL {

@@ -110,7 +110,7 @@ pub(super) fn charge(
 /// An attempt that failed for a reason that was found here.
 pub(super) fn failure(fault: ModelFault, message: &str) -> ModelOutcome {
     let message = message.to_owned();
-    ModelOutcome::Failed(ModelFailure { fault, message, retry_after: None, usage: None })
+    ModelOutcome::Failed(ModelFailure { fault, message, retry_after: None, usage: None, raw: None })
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
 
     fn failed(fault: ModelFault, usage: Option<Usage>) -> ModelOutcome {
         let message = String::new();
-        ModelOutcome::Failed(ModelFailure { fault, message, retry_after: None, usage })
+        ModelOutcome::Failed(ModelFailure { fault, message, retry_after: None, usage, raw: None })
     }
 
     fn settled(outcome: ModelOutcome) -> (HowSettled, [u64; 4], [u64; 4], bool) {

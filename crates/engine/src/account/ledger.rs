@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portcullis_domain::budget::{
-    Amounts, Budget, BudgetScope, Cap, Caps, Day, Hold, Learned, MAX_GENERATIONS,
+    Amounts, Budget, BudgetScope, Cap, Caps, Day, Hold, Learned, MAX_GENERATIONS, MAX_HOLDS,
 };
 use portcullis_domain::event::{Body, BudgetOpened, BudgetReserved, BudgetSettled};
 use portcullis_domain::id::{AttemptId, RunId, StepId};
@@ -104,9 +104,9 @@ impl Books {
         for (scope, _) in &scopes {
             budgets.push(self.budget(scope).await?);
         }
-        let factor = self.learned(&budgets, now).await?;
+        let known = self.learned(&budgets, now, wanted.bytes).await?;
         let price = self.engaged.model.price();
-        let input_tokens = factor.input_tokens(wanted.bytes);
+        let input_tokens = known.input_tokens(wanted.bytes);
         let projected = charge::worst(input_tokens, wanted.output_tokens, price);
         for (budget, (_, caps)) in budgets.iter().zip(&scopes) {
             if let Some(stop) = self.no_room(budget.as_ref(), caps, projected) {
@@ -126,7 +126,8 @@ impl Books {
                 let body = Body::BudgetOpened(BudgetOpened { scope: scope.clone(), caps: *caps });
                 events.push(NewEvent { stream, step: None, at: now, body });
             }
-            let changed = budget.as_ref().is_some_and(|budget| budget.caps != *caps);
+            // Always said: another process may bring others between this look and the append.
+            let own_matter = matches!(scope, BudgetScope::Day { .. });
             let body = Body::BudgetReserved(BudgetReserved {
                 attempt,
                 run: self.run,
@@ -136,7 +137,7 @@ impl Books {
                 projected,
                 priced: price != Price::Unpriced,
                 deadline_ms: u64::try_from(wanted.deadline.as_millis()).unwrap_or(u64::MAX),
-                caps: changed.then_some(*caps),
+                caps: own_matter.then_some(*caps),
             });
             events.push(NewEvent { stream, step: Some(wanted.step), at: now, body });
         }
@@ -156,7 +157,7 @@ impl Books {
             Err(StoreError::BudgetSpent { budget, cap }) => {
                 // Somebody else was first; whether what is in the way may go again shows at the next look.
                 let message = format!("{budget} has no room left: {}", cap.as_str());
-                Ok(Reserved::Busy(Stopped::limit(reason(cap), message)))
+                Ok(Reserved::Busy(stopped(cap, message)))
             }
             Err(StoreError::InDoubt) => {
                 self.settle(&held, Settlement::nothing()).await?;
@@ -166,16 +167,18 @@ impl Books {
         }
     }
 
-    /// What is known of the model's tokens: from today's budgets, and the day before where today knows too little.
+    /// What is known of the model's tokens: from today's budgets, and the day before where today knows too little of
+    /// requests of this size.
     async fn learned(
         &self,
         budgets: &[Option<Budget>],
         now: Timestamp,
+        bytes: u64,
     ) -> Result<Learned, StoreError> {
         let name = self.engaged.model.name().as_str();
         let of = |budget: &Budget| budget.learned.get(name).copied().unwrap_or_default();
         let mut known = budgets.iter().flatten().map(of).fold(Learned::default(), Learned::and);
-        if let Some(day) = Day::of(now).before().filter(|_| known.is_little()) {
+        if let Some(day) = Day::of(now).before().filter(|_| known.is_little(bytes)) {
             let scope = BudgetScope::Day { owner: self.owner.clone(), day };
             known = self.budget(&scope).await?.as_ref().map(of).unwrap_or_default().and(known);
         }
@@ -200,7 +203,7 @@ impl Books {
             projected.tokens(),
             projected.cost_micros
         );
-        let stop = Stopped::limit(reason(cap), message);
+        let stop = stopped(cap, message);
         // Without what others hold there would be room.
         let busy = caps.exceeded_by(&spent.plus(projected)).is_none();
         Some(if busy { Reserved::Busy(stop) } else { Reserved::Stopped(stop) })
@@ -276,10 +279,34 @@ fn append(condition: Condition, events: Vec<NewEvent>) -> Append {
     Append { condition, events, contents, specs, durability: Durability::Synced }
 }
 
-const fn reason(cap: Cap) -> EndReason {
+/// What a cap that has no room makes of a call. That too many are under way is no limit of anybody's: the call alone
+/// comes to nothing.
+fn stopped(cap: Cap, message: String) -> Stopped {
     match cap {
-        Cap::Calls | Cap::Holds => EndReason::LimitModelCalls,
-        Cap::Tokens => EndReason::LimitTokens,
-        Cap::Cost => EndReason::LimitCost,
+        Cap::Calls => Stopped::limit(EndReason::LimitModelCalls, message),
+        Cap::Tokens => Stopped::limit(EndReason::LimitTokens, message),
+        Cap::Cost => Stopped::limit(EndReason::LimitCost, message),
+        Cap::Holds => Stopped::unavailable(format!(
+            "{MAX_HOLDS} calls were under way at once for as long as one may take, so this one was not made: {message}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_somebodys_limit_ends_a_run() {
+        for (cap, reason, is_limit) in [
+            (Cap::Calls, EndReason::LimitModelCalls, true),
+            (Cap::Tokens, EndReason::LimitTokens, true),
+            (Cap::Cost, EndReason::LimitCost, true),
+            (Cap::Holds, EndReason::ModelUnavailable, false),
+        ] {
+            let stop = stopped(cap, "why".to_owned());
+            assert_eq!((stop.reason, stop.is_limit), (reason, is_limit), "{cap:?}");
+            assert!(stop.message.ends_with("why"));
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Accounting of models: limits that stop before the call that would cross them, and charges that are true.
 
+mod beside;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -103,6 +105,7 @@ impl Model for FakeModel {
                     message: "as planned".to_owned(),
                     retry_after,
                     usage: None,
+                    raw: None,
                 }),
                 Does::Hangs => std::future::pending().await,
                 Does::Panics => panic!("a planned panic of a model"),

@@ -16,6 +16,7 @@ use portcullis_domain::ports::{
 };
 
 use crate::names::wire_name;
+use crate::reply::found_in;
 use crate::strict::NotStrict;
 use crate::transport::{KeyHeader, KeyUse};
 
@@ -248,11 +249,22 @@ impl Dialect {
     /// # Errors
     /// [`ModelFailure`] names what is wrong with it.
     pub fn read(self, raw: &[u8]) -> Result<ModelReply, ModelFailure> {
-        match self {
+        let read = match self {
             Self::OpenAi => openai::read(raw),
             Self::Anthropic => anthropic::read(raw),
             Self::Ollama => ollama::read(raw),
+        };
+        read.map_err(|failure| found_in(failure, raw.into()))
+    }
+
+    /// A body that was kept, judged as when it came: whole or in pieces.
+    pub(crate) fn judge(self, raw: &[u8], pieces: bool) -> Result<ModelReply, ModelFailure> {
+        if !pieces {
+            return self.read(raw);
         }
+        let mut assembler = self.assembler();
+        assembler.push(raw, None)?;
+        assembler.finish()
     }
 
     /// Puts a reply together that comes in pieces.
@@ -300,7 +312,8 @@ impl Assembler {
         self.lines.push(piece);
         while let Some(data) = self.lines.next_event() {
             self.begun = true;
-            self.inner.event(&data, watch)?;
+            let taken = self.inner.event(&data, watch);
+            taken.map_err(|failure| found_in(failure, self.raw.as_slice().into()))?;
         }
         Ok(())
     }
@@ -315,14 +328,15 @@ impl Assembler {
         if !self.begun && matches!(first, None | Some(b'{' | b'[' | b'<')) {
             return self.dialect.read(&self.raw);
         }
+        let raw: Arc<[u8]> = self.raw.into();
         if let Some(data) = self.lines.last_event() {
             // An event without its end that cannot be read is where the stream was cut.
             self.inner.event(&data, None).map_err(|failure| match failure.fault {
                 ModelFault::NotJson => cut_short(),
-                _ => failure,
+                _ => found_in(failure, Arc::clone(&raw)),
             })?;
         }
-        self.inner.finish(self.raw.into())
+        self.inner.finish(Arc::clone(&raw)).map_err(|failure| found_in(failure, raw))
     }
 }
 

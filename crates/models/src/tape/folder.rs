@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use portcullis_canon::sanitize;
 use rustix::fs::{
@@ -52,6 +53,9 @@ pub enum TapeError {
         what: &'static str,
     },
 }
+
+/// How many files this process has begun.
+static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// A held folder that nobody else can get at.
 #[derive(Debug)]
@@ -119,7 +123,9 @@ impl Folder {
 
     /// Writes a file that appears whole and synced, in the place of one that is there.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), TapeError> {
-        let temp = format!(".{name}.{}.tmp", std::process::id());
+        // Two writers of one process that hold the same folder never share one.
+        let nth = WRITES.fetch_add(1, Ordering::Relaxed);
+        let temp = format!(".{name}.{}.{nth}.tmp", std::process::id());
         // Left by a process of the same id that died; in a folder of ours nobody else put it there.
         let _ = unlinkat(&self.0, &temp, AtFlags::empty());
         let written = self.write_temp(&temp, name, bytes).and_then(|()| {

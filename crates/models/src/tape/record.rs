@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_canon::{Digest, Value, to_vec};
 use portcullis_domain::ports::{
-    BoxFuture, Model, ModelCall, ModelFault, ModelName, ModelOutcome, ModelReply, Price,
+    BoxFuture, Model, ModelCall, ModelFault, ModelName, ModelOutcome, Price,
 };
 
 use super::folder::{Folder, TapeError};
 use super::{ExchangeFile, MANIFEST, MAX_FILE, Manifest, file_name, key, shape};
 use crate::reply::failure;
 
-/// A model that writes down each whole reply before it hands it on.
+/// A model that writes down each whole reply, and each body that is refused, before it hands on what came of it.
 ///
 /// The first exchange of a request in its life takes the place of what an earlier recording had for it.
 pub struct Recorder {
@@ -62,13 +62,20 @@ impl Recorder {
     }
 
     /// Held over the write, so that equal requests at once get places in the order of their files.
-    fn write(&self, body: &[u8], reply: &ModelReply) -> Result<(), TapeError> {
+    fn write(&self, body: &[u8], outcome: &ModelOutcome, pieces: bool) -> Result<(), TapeError> {
         let wrong = || shape("the request", "it is no JSON");
         let (key, request): (Digest, Value) = key(self.inner.name(), body).ok_or_else(wrong)?;
+        let file = match outcome {
+            ModelOutcome::Reply(reply) => Some(ExchangeFile::of(self.inner.name(), request, reply)),
+            ModelOutcome::Failed(failure) => {
+                ExchangeFile::of_refused(self.inner.name(), request, failure, pieces)
+            }
+            ModelOutcome::Stopped { .. } => None,
+        };
+        let Some(file) = file else { return Ok(()) };
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let nth = written.get(&key).copied().unwrap_or_default().saturating_add(1);
         let name = file_name(key, nth);
-        let file = ExchangeFile::of(self.inner.name(), request, reply);
         let bytes = to_vec(&file).map_err(|error| shape(&name, error))?;
         if nth == 1 {
             for old in 2..u64::MAX {
@@ -98,16 +105,16 @@ impl Model for Recorder {
 
     fn attempt(&self, call: ModelCall) -> BoxFuture<'_, ModelOutcome> {
         Box::pin(async move {
-            let body = Arc::clone(&call.body);
+            let (body, pieces) = (Arc::clone(&call.body), call.watch.is_some());
             let outcome = self.inner.attempt(call).await;
-            if let ModelOutcome::Reply(reply) = &outcome
-                && let Err(error) = self.write(&body, reply)
-            {
-                let message = format!("the reply came and could not be recorded: {error}");
-                let lost = failure(ModelFault::RecordingFailed, &message, reply.usage);
-                return ModelOutcome::Failed(lost);
-            }
-            outcome
+            let Err(error) = self.write(&body, &outcome, pieces) else { return outcome };
+            let usage = match &outcome {
+                ModelOutcome::Reply(reply) => reply.usage,
+                ModelOutcome::Failed(failure) => failure.usage,
+                ModelOutcome::Stopped { .. } => None,
+            };
+            let message = format!("the reply came and could not be recorded: {error}");
+            ModelOutcome::Failed(failure(ModelFault::RecordingFailed, &message, usage))
         })
     }
 }

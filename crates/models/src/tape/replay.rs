@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use portcullis_canon::{Digest, Limits, from_slice};
 use portcullis_domain::ports::{
-    BoxFuture, Model, ModelCall, ModelFailure, ModelFault, ModelName, ModelOutcome, ModelReply,
-    Price, Shown, Usage,
+    BoxFuture, Model, ModelCall, ModelFailure, ModelFault, ModelName, ModelOutcome, Price, Shown,
+    Usage,
 };
 
 use super::folder::{Folder, TapeError};
@@ -40,7 +40,7 @@ impl Replayer {
         &self.manifest
     }
 
-    fn play(&self, body: &[u8]) -> Result<ModelReply, ModelFailure> {
+    fn play(&self, body: &[u8]) -> Result<ModelOutcome, ModelFailure> {
         let not_recorded = |message: &str| failure(ModelFault::NotRecorded, message, None);
         let (key, _) = key(&self.manifest.model, body)
             .ok_or_else(|| not_recorded("the request is no JSON, so it is in no recording"))?;
@@ -58,9 +58,9 @@ impl Replayer {
         })?;
         let file: ExchangeFile = from_slice(&bytes, &Limits::ENVELOPE.with_max_bytes(bytes.len()))
             .map_err(|error| broken(shape(&name, error)))?;
-        let reply = file.reply(&name).map_err(broken)?;
+        let outcome = file.outcome(&name, self.manifest.dialect).map_err(broken)?;
         played.insert(key, nth);
-        Ok(reply)
+        Ok(outcome)
     }
 }
 
@@ -85,11 +85,11 @@ impl Model for Replayer {
     fn attempt(&self, call: ModelCall) -> BoxFuture<'_, ModelOutcome> {
         Box::pin(async move {
             match self.play(&call.body) {
-                Ok(reply) => {
-                    if let Some(watch) = &call.watch {
+                Ok(outcome) => {
+                    if let (Some(watch), ModelOutcome::Reply(reply)) = (&call.watch, &outcome) {
                         watch.show(Shown::Text(&reply.text));
                     }
-                    ModelOutcome::Reply(reply)
+                    outcome
                 }
                 Err(failure) => ModelOutcome::Failed(failure),
             }

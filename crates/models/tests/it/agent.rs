@@ -77,6 +77,7 @@ fn failed(fault: ModelFault) -> ModelOutcome {
         message: "it went wrong".to_owned(),
         retry_after: None,
         usage: None,
+        raw: None,
     })
 }
 
@@ -359,9 +360,13 @@ fn played(model: Arc<dyn Model>, manifest: &Manifest) -> Vec<Vec<u8>> {
     };
     scene.agent = ModelAgent::new(Arc::new(Direct(model)), setup);
     let mut proposals = Vec::new();
-    for (outcome, content) in
-        [("tool_result", "of a"), ("denied", "no"), ("tool_result", "of c"), ("", "")]
-    {
+    for (outcome, content) in [
+        ("tool_result", "of a"),
+        ("denied", "no"),
+        ("invalid_proposal", "unknown_kind"),
+        ("tool_result", "of c"),
+        ("", ""),
+    ] {
         proposals.push(scene.propose().unwrap());
         scene.came(outcome, content);
     }
@@ -378,13 +383,15 @@ fn a_whole_run_replays_byte_for_byte() {
         Manifest { model: model.clone(), dialect: Dialect::Anthropic, profile: Profile::V1, seed };
     let outcomes = vec![
         asks(vec![tool_use("x", "files__read", "a"), tool_use("y", "files__delete", "b")]),
+        // The model misspeaks once: it is told, and the run goes on.
+        failed(ModelFault::RepeatedId),
         asks(vec![tool_use("z", "files__read", "c")]),
         reply(Stop::EndTurn, "Done.", Vec::new()),
     ];
     let live = Arc::new(ScriptedModel::new(model, outcomes));
     let recorder = Recorder::open(live.clone(), &path, manifest.clone()).unwrap();
     let recorded = played(Arc::new(recorder), &manifest);
-    assert_eq!((recorded.len(), live.asked().len()), (4, 3));
+    assert_eq!((recorded.len(), live.asked().len()), (5, 4));
 
     let replayer = Replayer::open(&path).unwrap();
     let kept = replayer.manifest().clone();

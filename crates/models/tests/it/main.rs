@@ -14,6 +14,7 @@ mod contract;
 mod fake;
 mod gate;
 mod hostile;
+mod judged;
 mod render;
 mod shapes;
 mod tape;
