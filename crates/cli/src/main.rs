@@ -23,6 +23,7 @@ mod heads;
 mod judges;
 mod launch;
 mod lookup;
+mod model;
 mod output;
 mod people;
 mod place;

@@ -21,6 +21,8 @@ mod faults;
 mod home;
 mod json_fields;
 mod launching;
+mod model;
+mod provider;
 mod recheck;
 mod scene;
 mod setup;
