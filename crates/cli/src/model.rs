@@ -3,6 +3,7 @@
 pub(crate) mod keys;
 pub(crate) mod prices;
 pub(crate) mod providers;
+pub(crate) mod reach;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -92,8 +93,8 @@ fn live(
     cap: Option<u64>,
 ) -> Result<Ready, Failure> {
     let entry = providers::find(name.provider(), &config.models)?;
-    let (list, mut remarks) = prices::list(globals)?;
-    let price = entry.price(name, &list);
+    let price = entry.price(name, &prices::list(globals)?);
+    let mut remarks = Vec::new();
     if price == Price::Unpriced {
         remarks.push(format!("`{name}` has no price, so its cost is in no sum"));
     }

@@ -7,12 +7,13 @@ use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::Observer;
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
-use portcullis_engine::operator;
+use portcullis_engine::{Driven, operator};
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::agent::{AgentChoice, ChoiceError, Prepared, Started};
 use crate::args::{self, Globals};
 use crate::assemble::{self, Gatehouse};
+use crate::commands::decide;
 use crate::config::Config;
 use crate::failure::{Code, Failure};
 use crate::heads::Heads;
@@ -47,9 +48,21 @@ pub(crate) struct Flags {
     /// Let the agent's program read a file or folder beside its own (can be repeated)
     #[arg(long, value_name = "PATH")]
     pub(crate) agent_reads: Vec<PathBuf>,
+    /// Say yes by yourself to questions about calls of this class, signed with your key; nothing else than reading can be
+    /// named
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) yes_to: Option<YesTo>,
     /// Say nothing while it runs
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// The calls that an operator can say yes to before they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum YesTo {
+    /// Those that only read.
+    #[value(name = "read_only")]
+    ReadOnly,
 }
 
 impl Flags {
@@ -249,6 +262,24 @@ pub(crate) fn rules_are_known(
         run.id
     );
     Err(Failure::new(Code::NoLaunch, sentence).hint("name its configuration with -c"))
+}
+
+/// Says yes to what a run waits for, where the operator said so beforehand. Nothing is said for a run that rests otherwise.
+pub(crate) async fn said_yes(
+    driven: Driven,
+    flags: &Flags,
+    globals: &Globals,
+    progress: Option<&Progress>,
+) -> Result<bool, Failure> {
+    let (Driven::Waiting(question), Some(YesTo::ReadOnly)) = (driven, flags.yes_to) else {
+        return Ok(false);
+    };
+    let said = decide::yes_to_reading(question, globals).await?;
+    if let (true, Some(progress)) = (said, progress) {
+        progress.say(&format!("{question}: you said yes beforehand (--yes-to read_only)"));
+        progress.settle();
+    }
+    Ok(said)
 }
 
 /// Closes what waited longer than it may, of all runs. A run that cannot be read hinders no other one.

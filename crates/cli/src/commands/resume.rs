@@ -88,7 +88,8 @@ async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<Ru
     Ok(ids.into_iter().map(|(_, id)| id).collect())
 }
 
-async fn resume(
+/// Goes on with one run.
+pub(crate) async fn resume(
     run: RunId,
     flags: &Flags,
     globals: &Globals,
@@ -158,6 +159,10 @@ async fn resume(
             }
         },
     };
+    if start::said_yes(driven, flags, globals, progress).await? {
+        drop((gatehouse.database, heads));
+        return Box::pin(resume(run, flags, globals, signals)).await;
+    }
     let rest = Rest { run, driven };
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
 }

@@ -6,6 +6,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_engine::{Gate, Task};
 use portcullis_store::sqlite::open::OpenMode;
 
+use super::resume;
 use crate::agent::Started;
 use crate::args::Globals;
 use crate::assemble;
@@ -176,6 +177,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
             heads.keep(database)?;
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
+    }
+    if start::said_yes(driven, &args.flags, globals, progress).await? {
+        drop((ready.gatehouse.database, ready.heads));
+        return resume::resume(run, &args.flags, globals, &mut signals).await;
     }
     let rest = Rest { run, driven };
     drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await

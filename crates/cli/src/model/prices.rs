@@ -17,12 +17,12 @@ pub(crate) fn path(globals: &Globals) -> PathBuf {
     globals.place.config.join("prices.toml")
 }
 
-/// The list in force, and what the operator should know of it.
-pub(crate) fn list(globals: &Globals) -> Result<(PriceList, Vec<String>), Failure> {
+/// The list in force: the built-in one, and the operator's own before it, model by model.
+pub(crate) fn list(globals: &Globals) -> Result<PriceList, Failure> {
     let built_in = PriceList::built_in().map_err(|error| misfit(None, &error))?;
     Ok(match own(globals)? {
-        None => (built_in, Vec::new()),
-        Some(own) => (built_in.merged_with(own), Vec::new()),
+        None => built_in,
+        Some(own) => built_in.merged_with(own),
     })
 }
 

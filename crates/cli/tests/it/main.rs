@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod canary;
 mod confined;
 mod crash;
 mod crowd;
