@@ -1,4 +1,4 @@
-//! Agents as the operator names them, `scripted:FILE` or `exec:COMMAND`, and how one is started.
+//! Agents as the operator names them, `scripted:FILE`, `exec:COMMAND` or `model:MODEL`, and how one is started.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use portcullis_agents::{Deadlines, Exec, Scripted};
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, View};
+use portcullis_engine::Engaged;
+use portcullis_models::ModelAgent;
 use portcullis_sandbox::child::{self, AgentSpec, Confinement, DEFAULT_PATH, Network, SpawnError};
 use rustix::fs::OFlags;
 use tokio::sync::oneshot;
 
 use crate::failure::{Code, Failure};
+use crate::model::ModelChoice;
 use crate::scratch::Scratch;
 use crate::words::{self, WordsError};
 
@@ -40,8 +43,11 @@ const INTERPRETERS: [(&str, &str); 9] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChoiceError {
     /// Neither form.
-    #[error("an agent is `scripted:FILE` or `exec:COMMAND`")]
+    #[error("an agent is `scripted:FILE`, `exec:COMMAND` or `model:PROVIDER:NAME`")]
     Form,
+    /// A model that is none.
+    #[error("a model is `PROVIDER:NAME`, such as `openai:gpt-5`, or `replay:DIR`")]
+    Model,
     /// Too long for the record.
     #[error("an agent is named by at most {MAX_TEXT} bytes")]
     TooLong,
@@ -55,6 +61,7 @@ pub(crate) enum ChoiceError {
 enum Kind {
     Scripted(PathBuf),
     Exec { program: String, args: Vec<String> },
+    Model(ModelChoice),
 }
 
 /// An agent and what it is given.
@@ -88,6 +95,9 @@ impl AgentChoice {
                 let program = words.next().ok_or(WordsError::Empty)?;
                 Kind::Exec { program, args: words.collect() }
             }
+            Some(("model", model)) => {
+                Kind::Model(ModelChoice::new(model, base).ok_or(ChoiceError::Model)?)
+            }
             _ => return Err(ChoiceError::Form),
         };
         Ok(Self {
@@ -99,6 +109,25 @@ impl AgentChoice {
             reads: Vec::new(),
             kind,
         })
+    }
+
+    /// The model that the agent asks, when it does nothing else.
+    pub(crate) const fn model(&self) -> Option<&ModelChoice> {
+        match &self.kind {
+            Kind::Model(model) => Some(model),
+            Kind::Scripted(_) | Kind::Exec { .. } => None,
+        }
+    }
+
+    /// Records what its model says into a folder; false when there is no live model.
+    pub(crate) fn record_into(&mut self, folder: PathBuf) -> bool {
+        match &mut self.kind {
+            Kind::Model(ModelChoice::Live { record, .. }) => {
+                *record = Some(folder);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// True when the agent is a program of its own that runs without confinement.
@@ -132,6 +161,9 @@ impl AgentChoice {
         object.insert("network", self.network);
         object.insert("env", texts(self.env.iter().map(String::as_str).collect()));
         object.insert("reads", texts(self.reads.iter().filter_map(|path| path.to_str()).collect()));
+        if let Kind::Model(ModelChoice::Live { record: Some(folder), .. }) = &self.kind {
+            object.insert("record", folder.to_str().map_or(Value::Null, Value::from));
+        }
         Value::Object(object)
     }
 
@@ -141,7 +173,10 @@ impl AgentChoice {
             value.get(key)?.as_array()?.iter().map(|v| v.as_str().map(str::to_owned)).collect()
         };
         let base = PathBuf::from(value.get("base")?.as_str()?);
-        let plain = Self::new(value.get("text")?.as_str()?, &base).ok()?;
+        let mut plain = Self::new(value.get("text")?.as_str()?, &base).ok()?;
+        if let Some(folder) = value.get("record") {
+            plain.record_into(folder.as_str()?.into());
+        }
         Some(Self {
             unconfined: value.get("unconfined")?.as_bool()?,
             network: value.get("network")?.as_bool()?,
@@ -168,6 +203,8 @@ pub(crate) struct Surroundings {
 pub(crate) struct Started {
     /// For the driver.
     pub(crate) agent: Box<dyn Agent>,
+    /// The model that its driver lends it, when it asks one.
+    engaged: Option<Engaged>,
     /// What is enforced on it, when it is a program.
     pub(crate) confinement: Option<Confinement>,
     returned: Option<oneshot::Receiver<Exec>>,
@@ -182,8 +219,14 @@ pub(crate) struct Leaving {
 
 impl Started {
     /// Parts the agent from what is needed after the driver is done with it.
-    pub(crate) fn split(self) -> (Box<dyn Agent>, Leaving) {
-        (self.agent, Leaving { returned: self.returned, _scratch: self._scratch })
+    pub(crate) fn split(self) -> (Box<dyn Agent>, Option<Engaged>, Leaving) {
+        let leaving = Leaving { returned: self.returned, _scratch: self._scratch };
+        (self.agent, self.engaged, leaving)
+    }
+
+    /// An agent of this process.
+    fn inside(agent: Box<dyn Agent>, engaged: Option<Engaged>) -> Self {
+        Self { agent, engaged, confinement: None, returned: None, _scratch: None }
     }
 }
 
@@ -231,12 +274,15 @@ pub(crate) enum Prepared {
     Script(Scripted),
     /// A program, with what it may reach.
     Program(Box<child::Prepared>, Scratch),
+    /// An agent that asks a model, and the model.
+    Asker(Box<ModelAgent>, Engaged),
 }
 
 /// Finds the agent and refuses what can be refused before a run is begun.
 pub(crate) fn prepare(choice: &AgentChoice, around: Surroundings) -> Result<Prepared, Failure> {
     match &choice.kind {
         Kind::Scripted(file) => Ok(Prepared::Script(script(file)?)),
+        Kind::Model(_) => Err(Failure::new(Code::Bug, "a model was not opened")),
         Kind::Exec { program, args } => {
             if let Some(absent) = absent_script(program, args, &choice.base) {
                 let sentence = format!("there is no script `{}` for `{program}`", absent.display());
@@ -258,10 +304,8 @@ impl Prepared {
     /// Starts the agent. Nothing of it ran when this fails.
     pub(crate) fn start(self) -> Result<Started, Failure> {
         let (prepared, scratch) = match self {
-            Self::Script(script) => {
-                let agent: Box<dyn Agent> = Box::new(script);
-                return Ok(Started { agent, confinement: None, returned: None, _scratch: None });
-            }
+            Self::Script(script) => return Ok(Started::inside(Box::new(script), None)),
+            Self::Asker(agent, engaged) => return Ok(Started::inside(agent, Some(engaged))),
             Self::Program(prepared, scratch) => (prepared, scratch),
         };
         let child = prepared.start()?;
@@ -272,6 +316,7 @@ impl Prepared {
         let agent = Box::new(Lent { exec: Some(exec), back: Some(back) });
         Ok(Started {
             agent,
+            engaged: None,
             confinement: Some(confinement),
             returned: Some(returned),
             _scratch: Some(scratch),
@@ -283,12 +328,7 @@ impl Started {
     /// Stands in for an agent that could not be started, so that its run ends and says why.
     pub(crate) fn failed(failure: &Failure) -> Self {
         let message = failure.sentence();
-        Self {
-            agent: Box::new(NotStarted { message }),
-            confinement: None,
-            returned: None,
-            _scratch: None,
-        }
+        Self::inside(Box::new(NotStarted { message }), None)
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Show(commands::show::Args),
     /// Show what was spent on models: by a run, or on a day
     Spend(commands::spend::Args),
+    /// List providers of models: what is configured, and whether it answers
+    Models(commands::models::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person

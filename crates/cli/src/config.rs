@@ -1,5 +1,6 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+pub(crate) mod models;
 mod numbers;
 
 use std::collections::BTreeMap;
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) files: Option<PathBuf>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
+    /// Providers of models, their keys, and what may be spent in a day.
+    pub(crate) models: models::Models,
     /// Who may answer; when empty, the public keys in the key folder.
     pub(crate) reviewers: Vec<KeyEntry>,
     /// Where signed heads are kept, absolute.
@@ -68,6 +71,7 @@ impl Default for Config {
             remind_before: Some(REMIND_BEFORE),
             files: None,
             agent: None,
+            models: models::Models::default(),
             reviewers: Vec::new(),
             head: None,
         }
@@ -83,6 +87,9 @@ struct Raw {
     approvals: RawApprovals,
     files: RawFiles,
     agent: RawAgent,
+    models: BTreeMap<Spanned<String>, models::RawProvider>,
+    credentials: BTreeMap<Spanned<String>, models::RawCredential>,
+    day: models::RawDay,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
 }
@@ -253,7 +260,7 @@ fn remind_before(given: &Given) -> Result<Option<Duration>, Misfit> {
 /// Both steps. Relative paths start at `base`.
 fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
     let raw: Raw = toml::from_str(text)
-        .map_err(|error| Misfit { at: error.span(), message: error.message().to_owned() })?;
+        .map_err(|error| Misfit { at: error.span(), message: without_values(error.message()) })?;
     let absolute = |path: PathBuf| base.join(path);
     let said = classes(ClassTable::empty(), &raw.classes)?;
     Ok(Config {
@@ -265,9 +272,17 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
         agent: agent(raw.agent, base)?,
+        models: models::read(raw.models, raw.credentials, &raw.day, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
     })
+}
+
+/// What the reader says, without a text that stands in the file: it may be a key in the wrong place.
+fn without_values(message: &str) -> String {
+    let Some((before, rest)) = message.split_once(" string \"") else { return message.to_owned() };
+    let after = rest.rsplit_once("\", ").map_or("", |(_, after)| after);
+    format!("{before} text, {after}")
 }
 
 /// The table with what stands in the file.

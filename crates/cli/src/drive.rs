@@ -30,8 +30,8 @@ pub(crate) async fn to_rest(
     signals: &mut Signals,
     progress: Option<&Progress>,
 ) -> Result<Driven, Failure> {
-    let (agent, leaving) = started.split();
-    let mut driving = Driving::start(held, agent).await?;
+    let (agent, engaged, leaving) = started.split();
+    let mut driving = Driving::start_with(held, agent, engaged).await?;
     let mut told = false;
     let driven = loop {
         tokio::select! {

@@ -97,10 +97,18 @@ codes! {
     Unconfined = "E6001";
     /// The agent's program cannot be started.
     AgentStart = "E6002";
+    /// There is no usable key for a provider of models.
+    ModelKey = "E6501";
     /// The folder for the file tools is refused.
     FilesRoot = "E7001";
     /// The agent's script cannot be used.
     Script = "E8001";
+    /// A model or its provider cannot be used.
+    Model = "E8501";
+    /// A recording of a model cannot be used.
+    Recording = "E8502";
+    /// A list of prices cannot be used.
+    Prices = "E8503";
     /// The configuration file cannot be used.
     Config = "E9001";
     /// An argument cannot be used.

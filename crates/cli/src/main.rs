@@ -23,6 +23,7 @@ mod heads;
 mod judges;
 mod launch;
 mod lookup;
+mod model;
 mod output;
 mod people;
 mod place;
@@ -102,6 +103,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Runs(args) => commands::runs::run(args, globals).await,
         Command::Show(args) => commands::show::run(args, globals).await,
         Command::Spend(args) => commands::spend::run(args, globals).await,
+        Command::Models(args) => commands::models::run(args, globals).await,
         Command::Events(args) => commands::events::run(args, globals).await,
         Command::Inbox(args) => commands::inbox::run(args, globals).await,
         Command::Watch(args) => commands::watch::run(args, globals).await,

@@ -2,6 +2,7 @@
 //!
 //! Every text that is not the program's own passes [`text`], [`table`] or [`card`] before it gets here.
 
+pub(crate) mod asked;
 pub(crate) mod card;
 pub(crate) mod invalid;
 pub(crate) mod prompt;

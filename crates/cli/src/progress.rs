@@ -1,20 +1,22 @@
-//! What a running `run` tells on standard error: one line for each fact, after it was committed.
+//! What a running `run` tells on standard error: one line for each fact, after it was committed, and the words of a
+//! model while it says them.
 //!
 //! The store's writer hands events over and never waits for the terminal: a thread of its own writes the lines,
 //! and lines that it cannot keep up with are counted instead.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use portcullis_canon::{Digest, sanitize};
+use portcullis_canon::{Digest, Object, Value, sanitize};
+use portcullis_domain::budget::Amounts;
 use portcullis_domain::event::{Body, Event, LeaseCause, QuestionAsked};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::observation::{Observation, ObservationKind};
-use portcullis_domain::ports::Observer;
+use portcullis_domain::ports::{Observer, Shown, Watch};
 use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
@@ -23,8 +25,8 @@ use tokio::runtime::Handle;
 
 use crate::again;
 use crate::assemble::Database;
-use crate::output::invalid;
 use crate::output::text::money;
+use crate::output::{asked, invalid};
 
 /// Lines that may wait for the terminal.
 const MAX_WAITING: usize = 4096;
@@ -42,6 +44,8 @@ enum Item {
     Line(String),
     /// A line about a refused proposal, and the observation that holds its place.
     Invalid(String, Digest),
+    /// The beginning of a line about a proposal, and its content.
+    Asked(String, Digest),
     Settle(SyncSender<()>),
 }
 
@@ -52,26 +56,77 @@ pub(crate) struct Progress {
     /// The question with which the run was taken up.
     before: Mutex<Option<Question>>,
     lost: AtomicU64,
+    /// The agent asks a model, so that what it asks for is told.
+    asks: AtomicBool,
+    /// What a model said of a line that is not over.
+    said: Mutex<String>,
+    /// What models cost in this run so far.
+    spent: Arc<Mutex<Amounts>>,
     /// Where contents are looked up; not held, since the store holds this.
     contents: Arc<OnceLock<Weak<dyn Database>>>,
 }
 
 impl Progress {
-    /// Starts the thread that writes.
-    pub(crate) fn start() -> Arc<Self> {
+    /// Starts the thread that writes, for a person or, `json`, for a program.
+    pub(crate) fn start(json: bool) -> Arc<Self> {
         let (lines, items) = sync_channel(MAX_WAITING);
         let contents = Arc::new(OnceLock::new());
+        let spent = Arc::new(Mutex::new(Amounts::NONE));
         let reader = Reader { runtime: Handle::current(), contents: Arc::clone(&contents) };
+        let told = json.then(|| Arc::clone(&spent));
         // Without the thread the lines are counted as lost, and the run goes on.
         let writing = std::thread::Builder::new().name("progress".into());
-        let _ = writing.spawn(move || write(&items, &reader));
+        let _ = writing.spawn(move || write(&items, &reader, told.as_ref()));
         Arc::new(Self {
             lines,
             steps: Mutex::default(),
             before: Mutex::default(),
             lost: AtomicU64::new(0),
+            asks: AtomicBool::new(false),
+            said: Mutex::default(),
+            spent,
             contents,
         })
+    }
+
+    /// Tells from now on what the agent asks for, and hands out what tells the words of its model.
+    pub(crate) fn watch(self: &Arc<Self>) -> Watch {
+        self.asks.store(true, Ordering::Relaxed);
+        let progress = Arc::clone(self);
+        Watch::new(move |piece| progress.hear(piece))
+    }
+
+    /// What the run's models cost before this process.
+    pub(crate) fn spent_before(&self, spent: Amounts) {
+        *self.spent.lock().unwrap_or_else(PoisonError::into_inner) = spent;
+    }
+
+    fn hear(&self, piece: Shown<'_>) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        match piece {
+            Shown::Text(text) => said.push_str(text),
+            Shown::Tool(_) => said.push('\n'),
+            Shown::Thinking(_) => return,
+        }
+        while let Some((line, rest)) = said.split_once('\n') {
+            self.speak(line);
+            *said = rest.to_owned();
+        }
+        if said.len() > MAX_LINE {
+            self.speak(&std::mem::take(&mut *said));
+        }
+    }
+
+    fn speak(&self, line: &str) {
+        if !line.trim().is_empty() {
+            self.say(&format!("model: {}", line.trim()));
+        }
+    }
+
+    /// A reply is over: what is left of its last line is told.
+    fn heard(&self) {
+        let rest = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
+        self.speak(&rest);
     }
 
     /// From now on contents are looked up in this database.
@@ -143,6 +198,16 @@ impl Progress {
         }
     }
 
+    /// What models cost in the run, this included.
+    fn so_far(&self, used: Amounts) -> String {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        *spent = spent.plus(used);
+        let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
+        let calls = if spent.calls == 1 { "call" } else { "calls" };
+        let cost = money(spent.cost_micros);
+        format!("; so far {} {calls}, {tokens} tokens, cost {cost}", spent.calls)
+    }
+
     fn asked(&self, asked: Option<StepId>, body: &QuestionAsked) -> String {
         let step = self.number(asked);
         let waits = format!("waits for {}", body.question);
@@ -208,7 +273,11 @@ impl Progress {
                 let used = body.charged.plus(body.excess);
                 let (input, output) = (used.input_tokens, used.output_tokens);
                 let (how, cost) = (body.how.as_str(), money(used.cost_micros));
-                format!("{}: model {how}: {input} tokens in, {output} out, cost {cost}", step())
+                let so_far = self.so_far(used);
+                format!(
+                    "{}: model {how}: {input} tokens in, {output} out, cost {cost}{so_far}",
+                    step()
+                )
             }
             Body::BudgetOpened(_)
             | Body::BudgetReserved(_)
@@ -244,6 +313,14 @@ impl Observer for Progress {
             if told_before(events.iter().take(place), event) {
                 continue;
             }
+            if let Body::BudgetSettled(_) = &event.body {
+                self.heard();
+            }
+            if let (Body::StepProposed(body), true) =
+                (&event.body, self.asks.load(Ordering::Relaxed))
+            {
+                self.send(Item::Asked(self.number(event.link.step), body.proposal.digest));
+            }
             let Some(line) = self.line(event) else { continue };
             self.send(match refused(event) {
                 Some(content) => Item::Invalid(safe(&line), content),
@@ -274,16 +351,37 @@ struct Reader {
 impl Reader {
     /// The place and the rule that an observation holds, where they can be read.
     fn place(&self, content: Digest) -> Option<String> {
+        invalid::place(&self.content(content)?)
+    }
+
+    fn content(&self, content: Digest) -> Option<Vec<u8>> {
         let database = self.contents.get()?.upgrade()?;
         let scope = Scope::of_file_owner();
         let found = self.runtime.block_on(database.content(&scope, content)).ok()??;
-        invalid::place(found.bytes())
+        Some(found.bytes().to_vec())
     }
 }
 
-fn write(items: &Receiver<Item>, reader: &Reader) {
+/// One line for a program, with what models cost so far.
+fn json(line: &str, spent: Amounts) -> String {
+    let spent = Object::from_iter([
+        ("calls", spent.calls),
+        ("cost_micros", spent.cost_micros),
+        ("input_tokens", spent.input_tokens),
+        ("output_tokens", spent.output_tokens),
+    ]);
+    let line =
+        Object::from_iter([("progress", Value::from(line)), ("spent", Value::Object(spent))]);
+    Value::Object(line).to_canonical_string()
+}
+
+fn write(items: &Receiver<Item>, reader: &Reader, spent: Option<&Arc<Mutex<Amounts>>>) {
+    let form = |line: &str| match spent {
+        None => line.to_owned(),
+        Some(spent) => json(line, *spent.lock().unwrap_or_else(PoisonError::into_inner)),
+    };
     // Whoever closed standard error does not want to know.
-    let tell = |line: &str| drop(writeln!(std::io::stderr().lock(), "{line}"));
+    let tell = |line: &str| drop(writeln!(std::io::stderr().lock(), "{}", form(line)));
     for item in items {
         match item {
             Item::Line(line) => tell(&line),
@@ -291,6 +389,11 @@ fn write(items: &Receiver<Item>, reader: &Reader) {
                 Some(place) => tell(&format!("{line} {place}")),
                 None => tell(&line),
             },
+            Item::Asked(step, content) => {
+                if let Some(asked) = reader.content(content).and_then(|raw| asked::asked(&raw)) {
+                    tell(&format!("{step}: {asked}"));
+                }
+            }
             Item::Settle(done) => drop(done.send(())),
         }
     }

@@ -3,27 +3,36 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::Observer;
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
-use portcullis_engine::operator;
+use portcullis_engine::{Driven, operator};
 use portcullis_store::sqlite::open::OpenMode;
 
-use crate::agent::{AgentChoice, Started};
+use crate::agent::{AgentChoice, ChoiceError, Prepared, Started};
 use crate::args::{self, Globals};
 use crate::assemble::{self, Gatehouse};
+use crate::commands::decide;
 use crate::config::Config;
 use crate::failure::{Code, Failure};
 use crate::heads::Heads;
+use crate::model;
 use crate::people;
 use crate::progress::Progress;
 
 /// Flags about the agent and what it governs.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Flags {
-    /// The agent: `scripted:FILE` (one proposal a line) or `exec:COMMAND`
-    #[arg(long, value_name = "AGENT")]
+    /// The agent: `scripted:FILE` (one proposal a line), `exec:COMMAND`, or `model:MODEL`
+    #[arg(long, value_name = "AGENT", conflicts_with = "model")]
     pub(crate) agent: Option<String>,
+    /// The model that is asked what to do: `PROVIDER:NAME`, or `replay:DIR` for a recording
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Record what the model is asked and says into a folder, for `--model replay:DIR`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
     /// The folder whose files the agent may ask to read and change
     #[arg(long, value_name = "DIR")]
     pub(crate) files: Option<PathBuf>,
@@ -39,9 +48,21 @@ pub(crate) struct Flags {
     /// Let the agent's program read a file or folder beside its own (can be repeated)
     #[arg(long, value_name = "PATH")]
     pub(crate) agent_reads: Vec<PathBuf>,
+    /// Say yes by yourself to questions about calls of this class, signed with your key; nothing else than reading can be
+    /// named
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) yes_to: Option<YesTo>,
     /// Say nothing while it runs
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+/// The calls that an operator can say yes to before they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum YesTo {
+    /// Those that only read.
+    #[value(name = "read_only")]
+    ReadOnly,
 }
 
 impl Flags {
@@ -53,15 +74,21 @@ impl Flags {
         }
         let here =
             std::env::current_dir().map_err(|error| Failure::io("find", Path::new("."), &error))?;
-        let chosen = match &self.agent {
+        let named = self.model.as_ref().map(|model| format!("model:{model}"));
+        let named = named.or_else(|| self.agent.clone());
+        let chosen = match &named {
             // Named again as it is known: relative to where it was named first.
             Some(text) if usual.as_ref().is_some_and(|usual| usual.text == *text) => usual,
             Some(text) => Some(AgentChoice::new(text, &here).map_err(|error| {
-                Failure::usage(error.to_string())
-                    .hint("for instance --agent exec:\"python3 agent.py\"")
+                Failure::usage(error.to_string()).hint(match error {
+                    ChoiceError::Model => "for instance --model openai:gpt-5",
+                    _ => "for instance --agent exec:\"python3 agent.py\"",
+                })
             })?),
             None => usual,
         };
+        let recorded = self.record.as_ref().map(|folder| here.join(folder));
+        let chosen = self.recorded(chosen, recorded)?;
         Ok(chosen.map(|mut agent| {
             agent.unconfined |= self.unconfined_agent;
             agent.network |= self.agent_network;
@@ -69,6 +96,25 @@ impl Flags {
             agent.reads.extend(self.agent_reads.iter().map(|path| here.join(path)));
             agent
         }))
+    }
+
+    /// Whether it is told what happens: to a person, and to a program where a model is asked.
+    pub(crate) fn tells(&self, agent: &AgentChoice, globals: &Globals) -> bool {
+        !self.quiet && (!globals.json || agent.model().is_some())
+    }
+
+    /// The agent, with the folder that its model is recorded into.
+    fn recorded(
+        &self,
+        agent: Option<AgentChoice>,
+        folder: Option<PathBuf>,
+    ) -> Result<Option<AgentChoice>, Failure> {
+        let (Some(folder), Some(mut agent)) = (folder, agent.clone()) else { return Ok(agent) };
+        if agent.record_into(folder) {
+            return Ok(Some(agent));
+        }
+        Err(Failure::usage("only what a model of a provider says can be recorded")
+            .hint("name one, for instance --model openai:gpt-5"))
     }
 
     /// The folder that these flags name, absolute; else `usual`.
@@ -80,6 +126,41 @@ impl Flags {
                 .map_err(|error| Failure::io("find", root, &error)),
         }
     }
+}
+
+/// Opens the model that the agent asks, if it asks one, before the database is opened.
+pub(crate) fn model(
+    agent: &AgentChoice,
+    globals: &Globals,
+    config: &Config,
+    limits: &Limits,
+) -> Result<Option<model::Ready>, Failure> {
+    let Some(choice) = agent.model() else { return Ok(None) };
+    let ready = model::open(choice, globals, config, limits.max_output_tokens_per_call)?;
+    ready.fits(limits, config)?;
+    Ok(Some(ready))
+}
+
+/// Finds the agent, or makes the one that asks the model. Nothing of it runs yet.
+pub(crate) fn prepare(
+    agent: &AgentChoice,
+    model: Option<model::Ready>,
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+    gatehouse: &Gatehouse,
+    progress: Option<&Arc<Progress>>,
+) -> Result<Prepared, Failure> {
+    let Some(model) = model else {
+        return assemble::prepare_agent(agent, globals, config, files);
+    };
+    if let Some(progress) = progress {
+        model.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
+    }
+    let reads = gatehouse.parts.tools.read_only();
+    let watch = progress.map(Progress::watch);
+    let (asker, engaged) = model.engage(reads, watch, config);
+    Ok(Prepared::Asker(Box::new(asker), engaged))
 }
 
 /// A configuration in the current folder counts only when it is named.
@@ -101,9 +182,9 @@ pub(crate) fn open(
     mode: OpenMode,
     config: &Config,
     files: Option<&Path>,
-    quiet: bool,
+    tells: bool,
 ) -> Result<Ready, Failure> {
-    let progress = (!quiet && !globals.json).then(Progress::start);
+    let progress = tells.then(|| Progress::start(globals.json));
     let observers = progress.iter().map(|p| Arc::clone(p) as Arc<dyn Observer>).collect();
     let heads = Heads::of(globals, config)?;
     let gatehouse = assemble::gatehouse(globals, mode, config, files, observers)?;
@@ -181,6 +262,24 @@ pub(crate) fn rules_are_known(
         run.id
     );
     Err(Failure::new(Code::NoLaunch, sentence).hint("name its configuration with -c"))
+}
+
+/// Says yes to what a run waits for, where the operator said so beforehand. Nothing is said for a run that rests otherwise.
+pub(crate) async fn said_yes(
+    driven: Driven,
+    flags: &Flags,
+    globals: &Globals,
+    progress: Option<&Progress>,
+) -> Result<bool, Failure> {
+    let (Driven::Waiting(question), Some(YesTo::ReadOnly)) = (driven, flags.yes_to) else {
+        return Ok(false);
+    };
+    let said = decide::yes_to_reading(question, globals).await?;
+    if let (true, Some(progress)) = (said, progress) {
+        progress.say(&format!("{question}: you said yes beforehand (--yes-to read_only)"));
+        progress.settle();
+    }
+    Ok(said)
 }
 
 /// Closes what waited longer than it may, of all runs. A run that cannot be read hinders no other one.

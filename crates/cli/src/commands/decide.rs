@@ -9,9 +9,11 @@ use portcullis_audit::keys::{Keyring, SigningKey};
 use portcullis_canon::{Digest, Limits, parse};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::content::Content;
+use portcullis_domain::id::QuestionId;
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
+use portcullis_domain::tool::EffectClass;
 use portcullis_engine::Parts;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 
@@ -22,7 +24,7 @@ use crate::drive;
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
-use crate::lookup::{self, Asked, QuestionArg};
+use crate::lookup::{self, Asked, QuestionArg, Typed};
 use crate::output::prompt::{self, Said};
 use crate::output::screen::{Tone, toned};
 use crate::output::{Out, card, screen};
@@ -96,6 +98,32 @@ pub(crate) async fn decide(decision: Decision, globals: &Globals) -> Result<Exit
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(if also.iter().all(|(_, answered)| answered.is_ok()) { Exit::Done } else { Exit::Refused })
 }
+
+/// Says yes to a question about a call that only reads, for an operator who said so before it was asked; signed and
+/// recorded as any yes. False when it is about something else, or when more people have to say yes.
+pub(crate) async fn yes_to_reading(on: QuestionId, globals: &Globals) -> Result<bool, Failure> {
+    let decision = Decision {
+        on: QuestionArg::Question(Typed::Whole(on)),
+        answer: Answer::Approve,
+        result: None,
+        consent: Consent { digest: None, yes: true, note: Some(YES_TO.to_owned()) },
+        alike: false,
+    };
+    let (asked, others) = match find(&decision, globals).await {
+        // About an outcome, or answered meanwhile by somebody else.
+        Err(failure) if matches!(failure.code(), Code::State) => return Ok(false),
+        found => found?,
+    };
+    let effect = asked.step.admitted.as_ref().map(|admitted| admitted.effect);
+    if effect != Some(EffectClass::ReadOnly) {
+        return Ok(false);
+    }
+    let (answered, _) = record(&decision, &asked, others, globals).await?;
+    Ok(matches!(answered, Answered::Granted))
+}
+
+/// The note of a yes that was said beforehand.
+const YES_TO: &str = "said beforehand, with --yes-to read_only";
 
 /// One JSON value in strict form, checked before anything is opened.
 fn check_result(result: Option<&str>) -> Result<(), Failure> {

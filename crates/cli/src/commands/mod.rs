@@ -3,7 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod approve;
 pub(crate) mod cancel;
-mod decide;
+pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod events;
@@ -11,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;
+pub(crate) mod models;
 pub(crate) mod recheck;
 pub(crate) mod reject;
 pub(crate) mod resume;

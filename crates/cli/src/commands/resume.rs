@@ -1,11 +1,13 @@
 //! `portcullis resume`: goes on with runs that stopped, or that a person has answered.
 
+use portcullis_domain::budget::BudgetScope;
 use portcullis_domain::id::RunId;
+use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{MAX_PAGE, Page, Pages};
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
-use portcullis_engine::{Attached, Driven, Gate};
+use portcullis_engine::{Attached, Driven, Gate, spend};
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
@@ -86,7 +88,8 @@ async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<Ru
     Ok(ids.into_iter().map(|(_, id)| id).collect())
 }
 
-async fn resume(
+/// Goes on with one run.
+pub(crate) async fn resume(
     run: RunId,
     flags: &Flags,
     globals: &Globals,
@@ -103,10 +106,12 @@ async fn resume(
             .hint("name --agent, --files and -c again; a run that another host began goes on there")
     })?;
     let files = flags.files(files)?;
-    let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), flags.quiet)?;
+    let model = start::model(&agent, globals, &config, &Limits::default())?;
+    let tells = flags.tells(&agent, globals);
+    let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), tells)?;
     start::sweep(&ready).await;
-    let Ready { gatehouse, heads, progress } = ready;
-    let (scope, progress) = (Scope::of_file_owner(), progress.as_deref());
+    let Ready { gatehouse, heads, progress: told } = ready;
+    let (scope, progress) = (Scope::of_file_owner(), told.as_deref());
     let state = gatehouse.database.run(&scope, run).await?;
     let state = state.ok_or(portcullis_domain::ports::StoreError::NotFound("run"))?;
     if !state.run.status.is_terminal() {
@@ -116,6 +121,10 @@ async fn resume(
     if let Some(progress) = progress {
         let steps = last_steps(gatehouse.database.as_ref(), &scope, &state.run).await?;
         progress.goes_on(&steps, state.question.clone());
+        let of = BudgetScope::Run { run };
+        if let Some(spend) = spend::spend(gatehouse.database.as_ref(), &scope, &of).await? {
+            progress.spent_before(spend.budget.spent.plus(spend.budget.excess));
+        }
         remark_changes(&state.run, &gatehouse, progress);
         // Not refused: people can still be added, and what they said already counts.
         if let Err(short) = assemble::enough_people(globals, &config, &state.run.owner) {
@@ -124,7 +133,15 @@ async fn resume(
     }
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
-    let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
+    let prepared = start::prepare(
+        &agent,
+        model,
+        globals,
+        &config,
+        files.as_deref(),
+        &gatehouse,
+        told.as_ref(),
+    )?;
     start::warn_of_unset(&agent, globals, flags);
     let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
         Attached::Waiting(question) => Driven::Waiting(question),
@@ -142,6 +159,10 @@ async fn resume(
             }
         },
     };
+    if start::said_yes(driven, flags, globals, progress).await? {
+        drop((gatehouse.database, heads));
+        return Box::pin(resume(run, flags, globals, signals)).await;
+    }
     let rest = Rest { run, driven };
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
 }

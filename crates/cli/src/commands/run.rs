@@ -6,6 +6,7 @@ use portcullis_domain::scope::Scope;
 use portcullis_engine::{Gate, Task};
 use portcullis_store::sqlite::open::OpenMode;
 
+use super::resume;
 use crate::agent::Started;
 use crate::args::Globals;
 use crate::assemble;
@@ -71,9 +72,16 @@ struct LimitFlags {
     /// Tokens of models, input and output together
     #[arg(long, value_name = "N")]
     max_total_tokens: Option<u64>,
-    /// Estimated cost of models, in millionths of the unit of money
-    #[arg(long, value_name = "MICROS")]
+    /// Estimated cost of models, such as '$0.50'
+    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    max_cost: Option<u64>,
+    /// The same, in millionths of the unit of money
+    #[arg(long, value_name = "MICROS", conflicts_with = "max_cost")]
     max_estimated_cost_micros: Option<u64>,
+}
+
+fn amount(text: &str) -> Result<u64, String> {
+    portcullis_models::parse_amount(text).map_err(|error| error.to_string())
 }
 
 impl LimitFlags {
@@ -95,7 +103,8 @@ impl LimitFlags {
                 .or(configured.max_output_tokens_per_call),
             max_total_tokens: self.max_total_tokens.or(configured.max_total_tokens),
             max_estimated_cost_micros: self
-                .max_estimated_cost_micros
+                .max_cost
+                .or(self.max_estimated_cost_micros)
                 .or(configured.max_estimated_cost_micros),
         };
         limits.check()?;
@@ -114,19 +123,23 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let config = config::load(globals)?;
     let limits = args.limits.over(&config.limits)?;
     let agent = args.flags.agent(config.agent.clone())?.ok_or_else(|| {
-        Failure::usage("no agent is named").hint("for instance --agent exec:\"python3 agent.py\"")
+        Failure::usage("no agent is named")
+            .hint("for instance --model openai:gpt-5, or --agent exec:\"python3 agent.py\"")
     })?;
     let files = args.flags.files(config.files.clone())?;
     let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
     assemble::enough_people(globals, &config, &owner)?;
 
+    let model = start::model(&agent, globals, &config, &limits)?;
+
     let mut signals = Signals::catch()?;
-    let ready =
-        start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), args.flags.quiet)?;
+    let tells = args.flags.tells(&agent, globals);
+    let ready = start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), tells)?;
     start::sweep(&ready).await;
     start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());
-    let prepared = assemble::prepare_agent(&agent, globals, &config, files.as_deref())?;
+    let (house, told) = (&ready.gatehouse, ready.progress.as_ref());
+    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), house, told)?;
     let progress = ready.progress.as_deref();
     start::warn_of_unset(&agent, globals, &args.flags);
     start::tell_unnamed(&config, globals, progress);
@@ -164,6 +177,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
             heads.keep(database)?;
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
+    }
+    if start::said_yes(driven, &args.flags, globals, progress).await? {
+        drop((ready.gatehouse.database, ready.heads));
+        return resume::resume(run, &args.flags, globals, &mut signals).await;
     }
     let rest = Rest { run, driven };
     drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await

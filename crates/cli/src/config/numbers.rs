@@ -5,7 +5,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::Misfit;
+use super::{Misfit, models};
 
 /// A value as it stands in the file, if it does.
 pub(super) type Given = Option<Spanned<Stated>>;
@@ -127,6 +127,7 @@ pub(super) struct RawLimits {
     max_output_tokens_per_call: Given,
     max_total_tokens: Given,
     max_estimated_cost_micros: Given,
+    max_cost: Option<Spanned<String>>,
 }
 
 impl RawLimits {
@@ -169,11 +170,21 @@ impl RawLimits {
                 &self.max_output_tokens_per_call,
             )?,
             max_total_tokens: bound("max_total_tokens", "tokens", &self.max_total_tokens)?,
-            max_estimated_cost_micros: bound(
-                "max_estimated_cost_micros",
-                "millionths of the currency",
-                &self.max_estimated_cost_micros,
-            )?,
+            max_estimated_cost_micros: self.cost()?,
         })
+    }
+
+    /// The bound on cost, in either of its two forms.
+    fn cost(&self) -> Result<Option<u64>, Misfit> {
+        let (key, given) = ("max_estimated_cost_micros", &self.max_estimated_cost_micros);
+        let micros = Number::count(key, "millionths of the currency").read(given)?;
+        match (&self.max_cost, micros) {
+            (None, micros) => Ok(micros),
+            (Some(amount), None) => models::amount(amount).map(Some),
+            (Some(amount), Some(_)) => {
+                let message = "`max_cost` and `max_estimated_cost_micros` say the same; name one";
+                Err(Misfit::at(&amount.span(), message))
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 mod bad_input;
 mod batch;
+mod canary;
 mod confined;
 mod crash;
 mod crowd;
@@ -22,6 +23,8 @@ mod faults;
 mod home;
 mod json_fields;
 mod launching;
+mod model;
+mod provider;
 mod recheck;
 mod scene;
 mod setup;

@@ -1,0 +1,83 @@
+//! The list of prices in force: the built-in one, and over it the operator's own file in the configuration folder.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use portcullis_models::{MAX_PRICE_FILE_BYTES, PriceError, PriceList};
+use rustix::fs::{Mode, OFlags};
+
+use crate::args::Globals;
+use crate::failure::{Code, Failure};
+use crate::place;
+
+/// Where the operator's list is kept.
+pub(crate) fn path(globals: &Globals) -> PathBuf {
+    globals.place.config.join("prices.toml")
+}
+
+/// The list in force: the built-in one, and the operator's own before it, model by model.
+pub(crate) fn list(globals: &Globals) -> Result<PriceList, Failure> {
+    let built_in = PriceList::built_in().map_err(|error| misfit(None, &error))?;
+    Ok(match own(globals)? {
+        None => built_in,
+        Some(own) => built_in.merged_with(own),
+    })
+}
+
+/// The operator's own list, if there is one.
+pub(crate) fn own(globals: &Globals) -> Result<Option<PriceList>, Failure> {
+    let path = path(globals);
+    if path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    let text = read(&path)?;
+    PriceList::read(&text).map(Some).map_err(|error| misfit(Some(&path), &error))
+}
+
+/// The text of a price file that nobody else could have written.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    let fault = |error: &std::io::Error| Failure::io("read the price file", path, error);
+    // NONBLOCK: opening a pipe that somebody put there must not wait.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| fault(&errno.into()))?;
+    let meta = file.metadata().map_err(|error| fault(&error))?;
+    let own = meta.uid() == rustix::process::geteuid().as_raw() || meta.uid() == 0;
+    if !meta.is_file() || !own || meta.mode() & 0o022 != 0 {
+        let sentence =
+            format!("the price file `{}` is no plain file that only you can write", path.display());
+        return Err(Failure::new(Code::Prices, sentence)
+            .hint("check what it says, then run `chmod go-w` on it"));
+    }
+    let most = u64::try_from(MAX_PRICE_FILE_BYTES).unwrap_or(u64::MAX);
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
+    String::from_utf8(bytes).map_err(|_| {
+        let sentence = format!("the price file `{}` is not UTF-8 text", path.display());
+        Failure::new(Code::Prices, sentence)
+    })
+}
+
+/// Puts a list in force: the file appears whole, and takes the place of the former one.
+pub(crate) fn keep(globals: &Globals, text: &str) -> Result<(), Failure> {
+    place::make_private(&globals.place.config)?;
+    let target = path(globals);
+    let temporary = globals.place.config.join(format!(".prices.{}.tmp", std::process::id()));
+    let fault = |error: std::io::Error| Failure::io("write", &target, &error);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let flags = OFlags::NOFOLLOW.bits().cast_signed();
+    let mut out = options.custom_flags(flags).open(&temporary).map_err(fault)?;
+    out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
+    std::fs::rename(&temporary, &target).map_err(fault)
+}
+
+/// Says what does not fit in a list.
+pub(crate) fn misfit(path: Option<&Path>, error: &PriceError) -> Failure {
+    let place = path.map(|path| format!(" (`{}`)", path.display())).unwrap_or_default();
+    Failure::new(Code::Prices, format!("{error}{place}"))
+        .hint("docs/models.md says what a price file looks like")
+}
