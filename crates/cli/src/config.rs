@@ -1,5 +1,6 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod http;
 mod numbers;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 
+use http::RawHttp;
+pub(crate) use http::{ChosenCredential, CredentialSource, HttpChoice};
 use numbers::{Given, Number, RawLimits};
 
 /// The most bytes that a configuration may have.
@@ -49,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) remind_before: Option<Duration>,
     /// The folder for the file tools, absolute.
     pub(crate) files: Option<PathBuf>,
+    /// Where the HTTP tools may go; nothing when there are none.
+    pub(crate) http: Option<HttpChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
     /// Who may answer; when empty, the public keys in the key folder.
@@ -67,6 +72,7 @@ impl Default for Config {
             lease: None,
             remind_before: Some(REMIND_BEFORE),
             files: None,
+            http: None,
             agent: None,
             reviewers: Vec::new(),
             head: None,
@@ -82,6 +88,7 @@ struct Raw {
     lease: RawLease,
     approvals: RawApprovals,
     files: RawFiles,
+    http: RawHttp,
     agent: RawAgent,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
@@ -264,6 +271,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         lease: LEASE_TERM.read(&raw.lease.term_ms)?.map(Duration::from_millis),
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
+        http: http::read(raw.http, base)?,
         agent: agent(raw.agent, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),

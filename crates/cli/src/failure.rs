@@ -99,6 +99,8 @@ codes! {
     AgentStart = "E6002";
     /// The folder for the file tools is refused.
     FilesRoot = "E7001";
+    /// The HTTP tools cannot be used.
+    Http = "E7002";
     /// The agent's script cannot be used.
     Script = "E8001";
     /// The configuration file cannot be used.
