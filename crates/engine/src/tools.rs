@@ -1,12 +1,12 @@
 //! The registered tools: each name with its source, its spec, its digest and its compiled schema.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portcullis_canon::{Digest, Limits, Schema, Value, from_slice};
 use portcullis_domain::ports::{AdvertisedTool, ToolSource};
 use portcullis_domain::run::FrozenTool;
-use portcullis_domain::tool::{SpecError, ToolSpec};
+use portcullis_domain::tool::{EffectClass, SpecError, ToolSpec};
 
 use crate::error::RegisterError;
 
@@ -67,6 +67,14 @@ impl Tools {
             }
         }
         Ok(())
+    }
+
+    /// The names of those that only read.
+    #[must_use]
+    pub fn read_only(&self) -> BTreeSet<String> {
+        let reads = self.by_name.values().map(|tool| &tool.described.spec);
+        let reads = reads.filter(|spec| spec.effect == EffectClass::ReadOnly);
+        reads.map(|spec| spec.name.clone()).collect()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Tool> {

@@ -36,7 +36,7 @@ pub struct AgentSetup {
     pub seed: FenceSeed,
     /// What the operator adds to the system text.
     pub system: Option<String>,
-    /// The cap on each reply, in tokens.
+    /// The cap on each reply, in tokens; less where the handle allows less.
     pub max_output_tokens: u64,
     /// Whether the provider is to enforce schemas while the model writes.
     pub strict_tools: bool,
@@ -93,11 +93,11 @@ struct Conversation {
 
 /// Proposes what a model asks for.
 ///
-/// It holds no key and reaches no network: it has a [`ModelHandle`], which accounts. A reply is proposed as it is: what is
+/// It holds no key and reaches no network: it has a [`ModelHandle`], which accounts, or is lent one for each proposal. A reply is proposed as it is: what is
 /// wrong with a call is the gate's to say. Of several calls in one reply those that only read go together; others are
 /// proposed one by one, in order, without asking the model in between.
 pub struct ModelAgent {
-    handle: Arc<dyn ModelHandle>,
+    handle: Option<Arc<dyn ModelHandle>>,
     setup: AgentSetup,
     conversation: Option<Conversation>,
     plan: Option<Plan>,
@@ -108,11 +108,17 @@ pub struct ModelAgent {
 }
 
 impl ModelAgent {
-    /// An agent that asks through `handle`.
+    /// An agent for a loop of one's own, which asks through `handle`. A driver's own handle goes before it.
     #[must_use]
     pub fn new(handle: Arc<dyn ModelHandle>, setup: AgentSetup) -> Self {
+        Self { handle: Some(handle), ..Self::driven(setup) }
+    }
+
+    /// An agent that asks through the handle which its driver lends it for each proposal; without one it fails.
+    #[must_use]
+    pub fn driven(setup: AgentSetup) -> Self {
         Self {
-            handle,
+            handle: None,
             setup,
             conversation: None,
             plan: None,
@@ -122,17 +128,23 @@ impl ModelAgent {
         }
     }
 
-    async fn answer(&mut self, view: View) -> Result<Vec<u8>, AgentFailure> {
+    async fn answer(
+        &mut self,
+        view: View,
+        handle: &dyn ModelHandle,
+    ) -> Result<Vec<u8>, AgentFailure> {
         if let Some((request, bytes)) = &self.answered
             && *request == view.request
         {
             return Ok(bytes.clone());
         }
+        let asked = self.setup.max_output_tokens;
+        self.setup.max_output_tokens = handle.output_cap().map_or(asked, |cap| cap.min(asked));
         self.meet(&view)?;
         self.take_in(&view);
         let bytes = match self.planned(view.request) {
             Some(bytes) => bytes,
-            None => self.ask(&view).await?,
+            None => self.ask(&view, handle).await?,
         };
         self.answered = Some((view.request, bytes.clone()));
         Ok(bytes)
@@ -261,7 +273,11 @@ impl ModelAgent {
         Some(proposal(request, call))
     }
 
-    async fn ask(&mut self, view: &View) -> Result<Vec<u8>, AgentFailure> {
+    async fn ask(
+        &mut self,
+        view: &View,
+        handle: &dyn ModelHandle,
+    ) -> Result<Vec<u8>, AgentFailure> {
         let Some(conversation) = &self.conversation else { return Err(lost()) };
         let body = conversation.transcript.body(&conversation.frame);
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
@@ -272,7 +288,7 @@ impl ModelAgent {
             labels: view.labels.clone(),
             watch: self.setup.watch.clone(),
         };
-        match self.handle.call(call).await {
+        match handle.call(call).await {
             ModelOutcome::Reply(reply) => Ok(self.replied(view.request, reply)),
             ModelOutcome::Failed(failure) if failure.fault.is_misspoken() => {
                 Ok(self.misspoke(view.request, &failure))
@@ -432,6 +448,11 @@ fn unusable_head(error: &HeadError) -> AgentFailure {
     AgentFailure { reason: EndReason::AgentError, message: error.to_string() }
 }
 
+fn no_handle() -> AgentFailure {
+    let message = "this agent asks a model, and it was lent none".to_owned();
+    AgentFailure { reason: EndReason::AgentError, message }
+}
+
 fn lost() -> AgentFailure {
     let message = "the conversation was not begun".to_owned();
     AgentFailure { reason: EndReason::AgentError, message }
@@ -439,6 +460,20 @@ fn lost() -> AgentFailure {
 
 impl Agent for ModelAgent {
     fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
-        Box::pin(self.answer(view))
+        let handle = self.handle.clone();
+        Box::pin(async move {
+            match handle {
+                Some(handle) => self.answer(view, handle.as_ref()).await,
+                None => Err(no_handle()),
+            }
+        })
+    }
+
+    fn propose_with<'a>(
+        &'a mut self,
+        view: View,
+        model: &'a dyn ModelHandle,
+    ) -> BoxFuture<'a, Result<Vec<u8>, AgentFailure>> {
+        Box::pin(self.answer(view, model))
     }
 }

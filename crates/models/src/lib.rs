@@ -47,7 +47,7 @@ pub use dialect::{Assembler, Dialect, Frame, Head, HeadError, Turn, TurnResult, 
 pub use money::{AmountError, parse_amount, show_amount};
 pub use names::wire_name;
 pub use over_egress::OverEgress;
-pub use price::{MAX_PRICE_FILE_BYTES, PriceError, PriceList};
+pub use price::{MAX_PRICE_FILE_BYTES, PriceError, PriceList, StatedPrice};
 pub use provider::{BaseError, MAX_RETRY_AFTER, Provider, ProviderConfig};
 pub use render::{FenceSeed, Profile, Said, StepResult, Transcript};
 pub use strict::NotStrict;

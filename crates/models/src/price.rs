@@ -22,6 +22,15 @@ enum Entry {
     Free,
 }
 
+impl Entry {
+    const fn price(self) -> Price {
+        match self {
+            Self::Priced(rates) => Price::Priced(rates),
+            Self::Free => Price::Free,
+        }
+    }
+}
+
 /// Why a text is no price list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PriceError {
@@ -81,6 +90,37 @@ struct Line {
 }
 
 impl Line {
+    fn stated(&self) -> StatedPrice {
+        let Self { input, cache_read, cache_write, cache_write_long, output, free, .. } = *self;
+        StatedPrice { input, cache_read, cache_write, cache_write_long, output, free }
+    }
+}
+
+/// A price as an operator writes it: micros for a million tokens, or `free = true` and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StatedPrice {
+    /// Input read anew.
+    pub input: Option<u64>,
+    /// Input out of a cache; as `input` where it is not said.
+    pub cache_read: Option<u64>,
+    /// Input put into a cache that lives for minutes; as `input` where it is not said.
+    pub cache_write: Option<u64>,
+    /// Input put into a cache that lives for an hour; as `cache_write` where it is not said.
+    pub cache_write_long: Option<u64>,
+    /// Output.
+    pub output: Option<u64>,
+    /// Free on purpose.
+    pub free: bool,
+}
+
+impl StatedPrice {
+    /// What it means; `None` when it is neither free nor has `input` and `output`, or is both.
+    #[must_use]
+    pub fn price(&self) -> Option<Price> {
+        self.entry().map(Entry::price)
+    }
+
     /// What is not said costs as much as input that is read anew, or as a write that is said: a price is never zero by omission.
     fn entry(&self) -> Option<Entry> {
         let said =
@@ -127,7 +167,7 @@ impl PriceList {
         for (index, line) in file.model.iter().enumerate() {
             let entry = index.saturating_add(1);
             let name = ModelName::read(&line.name).map_err(|_| PriceError::Name { entry })?;
-            let price = line.entry().ok_or(PriceError::Half { entry })?;
+            let price = line.stated().entry().ok_or(PriceError::Half { entry })?;
             if models.insert(name.as_str().to_owned(), price).is_some() {
                 return Err(PriceError::Repeated { entry });
             }
@@ -152,11 +192,12 @@ impl PriceList {
     /// The price of exactly this model; nothing is inferred from names that look alike.
     #[must_use]
     pub fn price(&self, model: &ModelName) -> Price {
-        match self.models.get(model.as_str()) {
-            Some(Entry::Priced(rates)) => Price::Priced(*rates),
-            Some(Entry::Free) => Price::Free,
-            None => Price::Unpriced,
-        }
+        self.models.get(model.as_str()).map_or(Price::Unpriced, |entry| entry.price())
+    }
+
+    /// All models that have a price, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Price)> {
+        self.models.iter().map(|(name, entry)| (name.as_str(), entry.price()))
     }
 }
 

@@ -25,9 +25,17 @@ pub enum TapeError {
         /// What the system said.
         source: io::Error,
     },
-    /// Others can get at it, or it belongs to another user.
+    /// Others can get at what is about to be written, or it belongs to another user.
     #[error("`{name}` of the recording must belong to this user alone; run `chmod go=` on it")]
     Open {
+        /// The file, or the folder.
+        name: String,
+    },
+    /// Others could have written what is about to be played, or it belongs to another user.
+    #[error(
+        "`{name}` of the recording could have been written by others; look at it, then run `chmod go-w` on it"
+    )]
+    Written {
         /// The file, or the folder.
         name: String,
     },
@@ -53,28 +61,43 @@ pub enum TapeError {
     },
 }
 
-/// A held folder that nobody else can get at.
+/// What a folder is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// Writing what was said: nobody else may read it.
+    Recording,
+    /// Playing what may have come with a program's source: nobody else may have written it.
+    Playing,
+}
+
+/// A held folder that nobody else can write, and read where it is recorded into.
 #[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+pub(super) struct Folder {
+    fd: OwnedFd,
+    purpose: For,
+}
 
 fn io_error(act: &'static str, name: &str, errno: Errno) -> TapeError {
     TapeError::Io { act, name: sanitize::line(name).into_owned(), source: errno.into() }
 }
 
-/// Whoever may write may put words into a model's mouth, so others may not even read.
-fn check_owner(stat: &rustix::fs::Stat, name: &str) -> Result<(), TapeError> {
+/// Whoever may write may put words into a model's mouth; whoever may read knows what was said to it.
+fn check_owner(stat: &rustix::fs::Stat, name: &str, purpose: For) -> Result<(), TapeError> {
     let own = stat.st_uid == rustix::process::geteuid().as_raw();
-    if own && stat.st_mode & 0o077 == 0 {
-        return Ok(());
+    let name = || sanitize::line(name).into_owned();
+    match purpose {
+        For::Recording if own && stat.st_mode & 0o077 == 0 => Ok(()),
+        For::Recording => Err(TapeError::Open { name: name() }),
+        For::Playing if (own || stat.st_uid == 0) && stat.st_mode & 0o022 == 0 => Ok(()),
+        For::Playing => Err(TapeError::Written { name: name() }),
     }
-    Err(TapeError::Open { name: sanitize::line(name).into_owned() })
 }
 
 impl Folder {
-    /// Opens the folder; `make` makes it first where it is missing.
-    pub(super) fn open(path: &Path, make: bool) -> Result<Self, TapeError> {
+    /// Opens the folder; one to record into is made where it is missing.
+    pub(super) fn open(path: &Path, purpose: For) -> Result<Self, TapeError> {
         let shown = path.to_string_lossy();
-        if make
+        if purpose == For::Recording
             && let Err(source) = DirBuilder::new().recursive(true).mode(0o700).create(path)
             && source.kind() != io::ErrorKind::AlreadyExists
         {
@@ -87,14 +110,14 @@ impl Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty()).map_err(|e| io_error("open", &shown, e))?;
         let stat = fstat(&fd).map_err(|e| io_error("look at", &shown, e))?;
-        check_owner(&stat, &shown)?;
-        Ok(Self(fd))
+        check_owner(&stat, &shown, purpose)?;
+        Ok(Self { fd, purpose })
     }
 
     /// A whole file of at most `most` bytes; `None` when there is none.
     pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, TapeError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = match openat(&self.0, name, flags, Mode::empty()) {
+        let fd = match openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(io_error("open", name, errno)),
@@ -103,7 +126,7 @@ impl Folder {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(TapeError::Odd { name: name.to_owned() });
         }
-        check_owner(&stat, name)?;
+        check_owner(&stat, name, self.purpose)?;
         let mut bytes = Vec::new();
         let mut bounded = File::from(fd).take(most.saturating_add(1));
         bounded.read_to_end(&mut bytes).map_err(|source| TapeError::Io {
@@ -121,22 +144,22 @@ impl Folder {
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), TapeError> {
         let temp = format!(".{name}.{}.tmp", std::process::id());
         // Left by a process of the same id that died; in a folder of ours nobody else put it there.
-        let _ = unlinkat(&self.0, &temp, AtFlags::empty());
+        let _ = unlinkat(&self.fd, &temp, AtFlags::empty());
         let written = self.write_temp(&temp, name, bytes).and_then(|()| {
-            renameat(&self.0, &temp, &self.0, name).map_err(|e| io_error("replace", name, e))
+            renameat(&self.fd, &temp, &self.fd, name).map_err(|e| io_error("replace", name, e))
         });
         if written.is_err() {
-            let _ = unlinkat(&self.0, &temp, AtFlags::empty());
+            let _ = unlinkat(&self.fd, &temp, AtFlags::empty());
         }
         written?;
-        fsync(&self.0).map_err(|e| io_error("sync", name, e))
+        fsync(&self.fd).map_err(|e| io_error("sync", name, e))
     }
 
     fn write_temp(&self, temp: &str, name: &str, bytes: &[u8]) -> Result<(), TapeError> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let fd = openat(&self.0, temp, flags, mode).map_err(|e| io_error("create", name, e))?;
+        let fd = openat(&self.fd, temp, flags, mode).map_err(|e| io_error("create", name, e))?;
         fchmod(&fd, mode).map_err(|e| io_error("create", name, e))?;
         let mut file = File::from(fd);
         file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|source| TapeError::Io {
@@ -148,7 +171,7 @@ impl Folder {
 
     /// Takes a file away, if it is there.
     pub(super) fn remove(&self, name: &str) -> Result<bool, TapeError> {
-        match unlinkat(&self.0, name, AtFlags::empty()) {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(io_error("remove", name, errno)),

@@ -38,6 +38,10 @@ pub struct Manifest {
     pub profile: Profile,
     /// What marks of outside content were drawn from.
     pub seed: FenceSeed,
+    /// The cap on each reply, in tokens, as requests have it; `None` in recordings that do not say.
+    pub max_output_tokens: Option<u64>,
+    /// Further members of each request.
+    pub extra: Object,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +52,10 @@ struct ManifestFile {
     dialect: String,
     profile: String,
     fence_seed: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    extra: Option<Value>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -101,7 +109,14 @@ impl Manifest {
         if file.format != FORMAT {
             return Err(wrong("format"));
         }
+        let extra = match file.extra {
+            None => Object::new(),
+            Some(Value::Object(extra)) => extra,
+            Some(_) => return Err(wrong("`extra`")),
+        };
         Ok(Self {
+            max_output_tokens: file.max_output_tokens,
+            extra,
             model: ModelName::read(&file.model).map_err(|_| wrong("model"))?,
             dialect: Dialect::named(&file.dialect).ok_or_else(|| wrong("dialect"))?,
             profile: Profile::named(&file.profile).ok_or_else(|| wrong("profile"))?,
@@ -116,6 +131,8 @@ impl Manifest {
             dialect: self.dialect.as_str().to_owned(),
             profile: self.profile.as_str().to_owned(),
             fence_seed: self.seed.hex(),
+            max_output_tokens: self.max_output_tokens,
+            extra: (!self.extra.is_empty()).then(|| Value::Object(self.extra.clone())),
         };
         to_vec(&file).map_err(|error| shape(MANIFEST, error))
     }

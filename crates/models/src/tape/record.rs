@@ -9,7 +9,7 @@ use portcullis_domain::ports::{
     BoxFuture, Model, ModelCall, ModelFault, ModelName, ModelOutcome, ModelReply, Price,
 };
 
-use super::folder::{Folder, TapeError};
+use super::folder::{Folder, For, TapeError};
 use super::{ExchangeFile, MANIFEST, MAX_FILE, Manifest, file_name, key, shape};
 use crate::reply::failure;
 
@@ -26,12 +26,12 @@ pub struct Recorder {
 
 impl Recorder {
     /// Records `inner` into a folder, which is made where it is missing. A recording that is there is gone on with: it has
-    /// to be of the same model, dialect and profile, and its seed is used again.
+    /// to be of the same model, dialect, profile and members of requests; its seed and its cap on replies are used again.
     ///
     /// # Errors
     /// [`TapeError`].
     pub fn open(inner: Arc<dyn Model>, path: &Path, manifest: Manifest) -> Result<Self, TapeError> {
-        let folder = Folder::open(path, true)?;
+        let folder = Folder::open(path, For::Recording)?;
         let manifest = match folder.read(MANIFEST, MAX_FILE)? {
             None => {
                 folder.write(MANIFEST, &manifest.write()?)?;
@@ -48,6 +48,9 @@ impl Recorder {
                 }
                 if there.profile != manifest.profile {
                     return other("render profile");
+                }
+                if there.extra != manifest.extra {
+                    return other("set of request members");
                 }
                 there
             }

@@ -10,7 +10,7 @@ use portcullis_domain::ports::{
     Price, Shown, Usage,
 };
 
-use super::folder::{Folder, TapeError};
+use super::folder::{Folder, For, TapeError};
 use super::{ExchangeFile, MANIFEST, MAX_FILE, Manifest, file_name, key, shape};
 use crate::reply::failure;
 
@@ -28,7 +28,7 @@ impl Replayer {
     /// # Errors
     /// [`TapeError`].
     pub fn open(path: &Path) -> Result<Self, TapeError> {
-        let folder = Folder::open(path, false)?;
+        let folder = Folder::open(path, For::Playing)?;
         let missing = || shape(MANIFEST, "it is missing, so this is no recording");
         let manifest = Manifest::read(&folder.read(MANIFEST, MAX_FILE)?.ok_or_else(missing)?)?;
         Ok(Self { manifest, folder, nothing: BTreeSet::new(), played: Mutex::default() })

@@ -374,8 +374,14 @@ fn a_whole_run_replays_byte_for_byte() {
     let path = folder.path().join("tape");
     let model = ModelName::read("p:m").unwrap();
     let seed = FenceSeed::draw(&SeededEntropy::new(77));
-    let manifest =
-        Manifest { model: model.clone(), dialect: Dialect::Anthropic, profile: Profile::V1, seed };
+    let manifest = Manifest {
+        model: model.clone(),
+        dialect: Dialect::Anthropic,
+        profile: Profile::V1,
+        seed,
+        max_output_tokens: Some(100),
+        extra: Object::new(),
+    };
     let outcomes = vec![
         asks(vec![tool_use("x", "files__read", "a"), tool_use("y", "files__delete", "b")]),
         asks(vec![tool_use("z", "files__read", "c")]),

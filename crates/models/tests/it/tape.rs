@@ -27,6 +27,8 @@ fn manifest() -> Manifest {
         dialect: Dialect::Anthropic,
         profile: Profile::V1,
         seed: FenceSeed::draw(&SeededEntropy::new(3)),
+        max_output_tokens: Some(100),
+        extra: Object::new(),
     }
 }
 
@@ -150,26 +152,31 @@ fn a_recording_of_something_else_is_not_gone_on_with() {
     assert!(matches!(open(other).err(), Some(TapeError::Other { what: "model" })));
     let other = Manifest { dialect: Dialect::OpenAi, ..manifest() };
     assert!(matches!(open(other).err(), Some(TapeError::Other { what: "dialect" })));
+    let other = Manifest { extra: Object::from_iter([("temperature", 0_u64)]), ..manifest() };
+    assert!(matches!(open(other).err(), Some(TapeError::Other { what: "set of request members" })));
     // Its own seed is kept, so that what is recorded now replays with what was before.
     let drawn = Manifest { seed: FenceSeed::draw(&SeededEntropy::new(9)), ..manifest() };
     assert_eq!(open(drawn).unwrap().manifest(), &manifest());
 }
 
 #[test]
-fn what_others_can_reach_or_what_is_odd_is_not_played() {
+fn what_others_can_write_or_what_is_odd_is_not_played() {
     let (_outer, path) = folder();
     record(&path, &[("{}", "one")]);
     let set = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap()
     };
+    for mode in [0o775, 0o757] {
+        set(&path, mode);
+        assert!(matches!(Replayer::open(&path).err(), Some(TapeError::Written { .. })));
+    }
+    // Others may read what is played: it may have come with a program's source.
     set(&path, 0o755);
-    assert!(matches!(Replayer::open(&path).err(), Some(TapeError::Open { .. })));
-    set(&path, 0o700);
     let files = || std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
     let file = files().find(|path| !path.ends_with("recording.json")).unwrap();
-    set(&file, 0o644);
+    set(&file, 0o664);
     plays(&Replayer::open(&path).unwrap(), "{}", Err(ModelFault::RecordingFailed));
-    set(&file, 0o600);
+    set(&file, 0o644);
     plays(&Replayer::open(&path).unwrap(), "{}", Ok("one"));
 
     let whole = std::fs::read(&file).unwrap();
@@ -188,6 +195,21 @@ fn what_others_can_reach_or_what_is_odd_is_not_played() {
     std::fs::remove_file(path.join("recording.json")).unwrap();
     assert!(matches!(Replayer::open(&path).err(), Some(TapeError::Shape { .. })));
     assert!(matches!(Replayer::open(&path.join("none")).err(), Some(TapeError::Io { .. })));
+}
+
+#[test]
+fn what_others_can_read_is_not_recorded_into() {
+    let (_outer, path) = folder();
+    record(&path, &[("{}", "one")]);
+    let open = || Recorder::open(Arc::new(ScriptedModel::new(name(), [])), &path, manifest());
+    assert!(open().is_ok());
+    for (what, mode) in [(path.clone(), 0o750), (path.join("recording.json"), 0o640)] {
+        let was = std::fs::metadata(&what).unwrap().permissions();
+        std::fs::set_permissions(&what, std::fs::Permissions::from_mode(mode)).unwrap();
+        assert!(matches!(open().err(), Some(TapeError::Open { .. })), "{what:?}");
+        std::fs::set_permissions(&what, was).unwrap();
+    }
+    assert!(open().is_ok());
 }
 
 #[test]
