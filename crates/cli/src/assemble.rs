@@ -22,6 +22,7 @@ use crate::args::Globals;
 use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
 use crate::half_made;
+use crate::http::{self, For};
 use crate::people;
 use crate::place::{self, Place};
 
@@ -110,24 +111,28 @@ pub(crate) fn gatehouse(
     files: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
-    let tools = tools(globals, config, files)?;
+    let tools = tools(globals, config, files, For::Calls)?;
     let (keys, remarks) = reviewers(globals, config)?;
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
-/// The tools that this command has, on this folder if there is one.
+/// The tools that this command has: on this folder if there is one, and on the network if the operator named places.
 pub(crate) fn tools(
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
+    purpose: For,
 ) -> Result<Tools, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
         let mut forbidden = out_of_reach(globals, config)?;
         forbidden.extend(KERNEL_OWN.map(PathBuf::from));
         sources.push(Arc::new(Files::open(root, &forbidden)?));
+    }
+    if let Some(choice) = &config.http {
+        sources.push(Arc::new(http::open(choice, purpose)?));
     }
     Ok(Tools::register(sources)?)
 }
@@ -275,7 +280,7 @@ pub(crate) fn prepare_agent(
     agent::prepare(choice, around)
 }
 
-/// State, keys, configuration, heads and our own program: what no agent and no tool may reach.
+/// State, keys, configuration, heads, files of credentials and our own program: what no agent and no tool may reach.
 fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let absolute =
         |path: &Path| std::path::absolute(path).map_err(|error| Failure::io("find", path, &error));
@@ -289,6 +294,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.push(db);
     places.extend(config.path.clone());
     places.extend(config.head.clone());
+    places.extend(config.http.iter().flat_map(|http| http.files()).map(Path::to_owned));
     places.push(own_program()?);
     Ok(places)
 }

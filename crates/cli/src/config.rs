@@ -1,5 +1,6 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod http;
 pub(crate) mod models;
 mod numbers;
 
@@ -25,6 +26,8 @@ use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 
+use http::RawHttp;
+pub(crate) use http::{ChosenCredential, CredentialSource, HttpChoice};
 use numbers::{Given, Number, RawLimits};
 
 /// The most bytes that a configuration may have.
@@ -50,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) remind_before: Option<Duration>,
     /// The folder for the file tools, absolute.
     pub(crate) files: Option<PathBuf>,
+    /// Where the HTTP tools may go; nothing when there are none.
+    pub(crate) http: Option<HttpChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
     /// Providers of models, their keys, and what may be spent in a day.
@@ -70,6 +75,7 @@ impl Default for Config {
             lease: None,
             remind_before: Some(REMIND_BEFORE),
             files: None,
+            http: None,
             agent: None,
             models: models::Models::default(),
             reviewers: Vec::new(),
@@ -86,6 +92,7 @@ struct Raw {
     lease: RawLease,
     approvals: RawApprovals,
     files: RawFiles,
+    http: RawHttp,
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
     credentials: BTreeMap<Spanned<String>, models::RawCredential>,
@@ -271,6 +278,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         lease: LEASE_TERM.read(&raw.lease.term_ms)?.map(Duration::from_millis),
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
+        http: http::read(raw.http, base)?,
         agent: agent(raw.agent, base)?,
         models: models::read(raw.models, raw.credentials, &raw.day, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,

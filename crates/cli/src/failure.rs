@@ -101,6 +101,8 @@ codes! {
     ModelKey = "E6501";
     /// The folder for the file tools is refused.
     FilesRoot = "E7001";
+    /// The HTTP tools cannot be used.
+    Http = "E7002";
     /// The agent's script cannot be used.
     Script = "E8001";
     /// A model or its provider cannot be used.

@@ -20,6 +20,7 @@ mod exit;
 mod failure;
 mod half_made;
 mod heads;
+mod http;
 mod judges;
 mod launch;
 mod lookup;

@@ -196,7 +196,7 @@ pub(crate) fn open(
     if let Some(progress) = &progress {
         progress.reads(&gatehouse.database);
         gatehouse.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
-        if files.is_none() {
+        if files.is_none() && config.http.is_none() {
             progress.say("note: no folder is named (--files), so the agent has no tools");
         }
     }

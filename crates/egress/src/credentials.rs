@@ -137,6 +137,12 @@ impl CredentialRef {
         Ok(Self { name: name.to_owned(), placement: Placement::Basic(user.to_owned()) })
     }
 
+    /// The name of the credential.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The header, with the secret in it.
     pub(crate) fn header_with(&self, lent: &Lent) -> (HeaderName, Zeroizing<String>) {
         let secret = lent.secret.expose();
@@ -325,9 +331,10 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// What sees it come back.
-    pub(crate) fn echo(&self) -> Echo {
-        Echo::of(Arc::clone(&self.secret))
+    /// What sees it come back, also as it was written into the request.
+    pub(crate) fn echo(&self, wanted: &CredentialRef) -> Echo {
+        let (_, written) = wanted.header_with(self);
+        Echo::of(&[self.secret.expose(), written.strip_prefix("Basic ").unwrap_or_default()])
     }
 
     /// The other side did not take it: a token is refreshed before its next use.

@@ -82,11 +82,16 @@ impl Parts {
         self.transport.admit(&request).map_err(EgressError::nothing_sent)?;
         let lent = self.lend(&credential, &request, started).await?;
         let (name, value) = injected(&credential, &lent, &request)?;
+        let host = request.target.host().to_owned();
         let mut incoming = self.transport.open(request, Some((name, value)), started).await?;
         if incoming.status == 401 {
             lent.doubt();
         }
-        incoming.echo = Some(lent.echo());
+        let echo = lent.echo(&credential);
+        if incoming.headers.iter().any(|(_, value)| echo.stands_in(value)) {
+            return Err(EgressError::answered(Fault::Repeated { host }));
+        }
+        incoming.echo = Some(echo);
         Ok(incoming)
     }
 

@@ -160,7 +160,7 @@ pub enum Fault {
         /// The host.
         host: String,
     },
-    /// The body repeats the credential that the request carried.
+    /// The answer repeats the credential that the request carried, in its body or in a header.
     #[error(
         "`{host}` repeated the credential in its answer, which is not kept; tell its operator, and change the credential"
     )]

@@ -139,7 +139,8 @@ impl Target {
 
     /// Whether it is this machine beyond doubt: a loopback address that is written out, or `localhost`, for which loopback
     /// addresses are dialled and nobody is asked.
-    pub(crate) fn is_this_machine(&self) -> bool {
+    #[must_use]
+    pub fn is_this_machine(&self) -> bool {
         match &self.place {
             Place::Literal(address) => classify(*address) == AddressClass::Loopback,
             Place::Name(name) => name == LOCALHOST,

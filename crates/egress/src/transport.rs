@@ -137,8 +137,13 @@ fn wire(request: Request, injected: Option<(HeaderName, HeaderValue)>) -> reqwes
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    if let Some(body) = request.body {
-        *wire.body_mut() = Some(body.into());
+    match request.body {
+        Some(body) if !body.is_empty() => *wire.body_mut() = Some(body.into()),
+        // The library says nothing of a body that is not there, and some servers want to hear it (RFC 9110, section 8.6).
+        _ if matches!(request.method, Method::Post | Method::Put | Method::Patch) => {
+            wire.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        _ => {}
     }
     wire
 }

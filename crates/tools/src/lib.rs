@@ -1,4 +1,4 @@
-//! Everything that implements the tool source port: today, the files beneath one folder.
+//! Everything that implements the tool source port: the files beneath one folder, and HTTP to named places.
 //!
 //! ```
 //! use portcullis_domain::{ports::ToolSource, tool::EffectClass};
@@ -22,10 +22,16 @@
 //! This crate knows nothing of policies, stores, runs or agents: a call arrives with a permit, happens or does not,
 //! and says which.
 //!
-//! In reading order: [`files`], whose verbs stand one in a file.
+//! In reading order: [`files`], whose verbs stand one in a file; [`http`], whose rules come first.
 
 #![forbid(unsafe_code)]
 
+mod arguments;
+mod encoding;
+mod schema;
+
 pub mod files;
+pub mod http;
 
 pub use files::{Files, FilesError};
+pub use http::{Http, HttpFault, HttpPlace, HttpRules};

@@ -17,6 +17,7 @@ use crate::assemble;
 use crate::config::{self, Config};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
+use crate::http::For;
 use crate::launch::Launch;
 use crate::lookup::{self, RunArg, Typed};
 use crate::output::{Out, screen, text, verdict};
@@ -147,7 +148,7 @@ fn known_rules(globals: &Globals, launch: Option<&Launch>) -> Vec<ClassTable> {
     configured.chain([ClassTable::default()]).collect()
 }
 
-/// The tools that `resume` would give the run; none where no folder is named.
+/// The tools that `resume` would give the run; none where neither a folder nor a place is named.
 fn todays_tools(
     globals: &Globals,
     config: &Config,
@@ -157,7 +158,10 @@ fn todays_tools(
         Some(launch) => launch.files.clone(),
         None => config.files.clone(),
     };
-    files.map(|files| assemble::tools(globals, config, Some(&files))).transpose()
+    if files.is_none() && config.http.is_none() {
+        return Ok(None);
+    }
+    assemble::tools(globals, config, files.as_deref(), For::Specs).map(Some)
 }
 
 struct Telling {

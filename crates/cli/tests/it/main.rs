@@ -21,6 +21,7 @@ mod endings;
 mod explain;
 mod faults;
 mod home;
+mod http;
 mod json_fields;
 mod launching;
 mod model;

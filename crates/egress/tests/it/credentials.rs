@@ -1,5 +1,7 @@
 //! Keys: put in at the edge, only where they are bound to, and in the clear only to this machine.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use portcullis_domain::ports::Disposition;
 use portcullis_egress::{
     Credential, CredentialFault, CredentialRef, Credentials, EgressRules, Fault, HostRule, Reach,
@@ -158,6 +160,29 @@ async fn a_key_that_is_repeated_is_not_handed_out() {
         // The control: it is the key that is kept back, not the answer.
         let answer = egress.send(get(&server.url("/"))).await.expect("an answer");
         assert!(String::from_utf8_lossy(&answer.body).contains(KEY));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_repeated_in_a_header_or_as_it_was_written_is_not_handed_out() {
+    let basic = CredentialRef::basic("k", "ann").expect("a user");
+    let written = STANDARD.encode(format!("ann:{KEY}"));
+    let in_header = format!("HTTP/1.1 200 OK\r\nx-seen: a {KEY}\r\ncontent-length: 0\r\n\r\n");
+    let cases = [
+        (CredentialRef::bearer("k"), in_header, KEY),
+        (basic, ok("text/plain", &format!("you sent Basic {written}")), written.as_str()),
+    ];
+    for (credential, answer, shown) in cases {
+        let server = Server::answering(answer).await;
+        let egress = client(EgressRules::closed().loopback(), key_for(&[&server.at.to_string()]));
+        let error = egress.send(get(&server.url("/")).credential(credential)).await;
+        let error = error.expect_err("not handed out");
+        assert_eq!(error.sent, Sent::Answered);
+        assert!(matches!(error.fault, Fault::Repeated { .. }), "{error}");
+        // The control: without the credential the same answer is one.
+        let answer = egress.send(get(&server.url("/"))).await.expect("an answer");
+        let header = answer.headers.text("x-seen").unwrap_or_default().to_owned();
+        assert!((header + &String::from_utf8_lossy(&answer.body)).contains(shown));
     }
 }
 

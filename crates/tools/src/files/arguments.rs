@@ -1,20 +1,14 @@
-//! Reading arguments once more, closely: a permit's arguments passed the schema, and the types here do not trust that.
+//! The arguments that only the file tools take: paths, and digests of files.
 
-use portcullis_canon::{Digest, Object, Value, from_value};
+use portcullis_canon::Digest;
 use portcullis_domain::ports::ToolFailure;
 use portcullis_sandbox::confined::RelPath;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
 use super::failure::{no_path, refused};
+pub(super) use crate::arguments::{present, read};
 
 /// The folder itself, as it is written in arguments.
 pub(super) const HERE: &str = ".";
-
-/// The arguments as their type.
-pub(super) fn read<T: DeserializeOwned>(arguments: &Object) -> Result<T, ToolFailure> {
-    from_value(&Value::Object(arguments.clone()))
-        .map_err(|error| refused(format!("the arguments do not fit: {error}")))
-}
 
 /// A path of something beneath the folder.
 pub(super) fn path(text: &str) -> Result<RelPath, ToolFailure> {
@@ -34,10 +28,4 @@ pub(super) fn digest(text: &str) -> Result<Digest, ToolFailure> {
 /// The default of a folder to look in.
 pub(super) fn here() -> String {
     HERE.to_owned()
-}
-
-/// Text that may be left out, and that is text when it is there: null is not taken for absent, since what it would
-/// then leave out is a condition.
-pub(super) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    String::deserialize(from).map(Some)
 }

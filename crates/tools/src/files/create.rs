@@ -29,7 +29,7 @@ pub(super) fn spec() -> ToolSpec {
         input_schema: schema::object(
             [
                 ("path", schema::new_path("the file to create")),
-                ("content", schema::content()),
+                ("content", schema::content("the whole new content")),
                 ("encoding", schema::encoding()),
             ],
             &["path", "content"],
@@ -51,7 +51,7 @@ pub(super) fn spec() -> ToolSpec {
 pub(super) fn call(root: &Root, arguments: &Object) -> Result<ToolOutput, ToolFailure> {
     let Arguments { path, content, encoding } = arguments::read(arguments)?;
     let path = arguments::path(&path)?;
-    let bytes = encoding.decode(&content)?;
+    let bytes = encoding.decode("content", &content)?;
     root.create(&path, &bytes).map_err(|error| failure::of_change(&error))?;
     Ok(output::written(path.as_str(), &bytes))
 }

@@ -4,6 +4,8 @@ use portcullis_canon::sanitize;
 use portcullis_domain::ports::ToolFailure;
 use portcullis_sandbox::confined::{Fault, FileError, PathError};
 
+pub(super) use crate::arguments::refused;
+
 /// The longest path in a message, in bytes; the agent knows the whole.
 const MAX_SHOWN_PATH: usize = 300;
 
@@ -19,11 +21,6 @@ const BEFORE_ANY_EFFECT: [i32; 8] = [
     27, // EFBIG
     31, // EMLINK: a directory with too many entries
 ];
-
-/// A call that is not carried out, in the words of this crate.
-pub(super) fn refused(message: impl Into<String>) -> ToolFailure {
-    ToolFailure::NothingHappened { message: message.into() }
-}
 
 /// A text that is no path beneath the folder. The text is not repeated: it can be anything.
 pub(super) fn no_path(error: PathError) -> ToolFailure {

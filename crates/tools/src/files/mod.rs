@@ -7,7 +7,6 @@
 mod arguments;
 mod create;
 mod delete;
-mod encoding;
 mod failure;
 mod list;
 mod make_folder;
@@ -22,7 +21,7 @@ mod read;
     clippy::disallowed_methods,
     reason = "a test makes files as it likes"
 )]
-mod reference;
+pub(crate) mod reference;
 mod replace;
 mod schema;
 mod search;
@@ -32,6 +31,8 @@ use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{BoxFuture, ToolFailure, ToolOutput, ToolSource};
 use portcullis_domain::tool::ToolSpec;
 use portcullis_sandbox::confined::Root;
+
+use crate::encoding;
 
 pub use list::MAX_ENTRIES;
 pub use open::FilesError;

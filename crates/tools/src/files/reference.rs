@@ -1,4 +1,5 @@
-//! The page `docs/tools.md`: what the file tools take, give and refuse, made from the code and kept equal to it.
+//! The page `docs/tools.md`: what the tools take, give and refuse, made from the code and kept equal to it. What it says
+//! of HTTP stands in `http/reference.rs`.
 //!
 //! `PORTCULLIS_WRITE_TOOLS=1` makes it anew. What a result holds is said here, and compared with real results.
 
@@ -19,14 +20,17 @@ use super::encoding::Encoding;
 use super::{VERBS, failure, list, read, search};
 
 const INTRO: &str = "\
-# The file tools
+# The tools
 
-The tools that `--files FOLDER` gives an agent. All of them work beneath that one folder, which is held from the start:
-renaming it, or putting another in its place, changes nothing. No link is followed, no other file system entered, and a
-file with a second name is neither read nor changed. An agent asks for a call as in [the protocol](agent-protocol.md); what
-the gate makes of it is said in [ARCHITECTURE.md](../ARCHITECTURE.md).
+`--files FOLDER` gives an agent the file tools, and `[http]` in the configuration the [HTTP tools](#the-http-tools). An agent asks
+for a call as in [the protocol](agent-protocol.md); what the gate makes of it is said in [ARCHITECTURE.md](../ARCHITECTURE.md).
 
 This page is made from the code: a test of `crates/tools` compares it.
+
+# The file tools
+
+All of them work beneath one folder, which is held from the start: renaming it, or putting another in its place, changes
+nothing. No link is followed, no other file system entered, and a file with a second name is neither read nor changed.
 
 ";
 
@@ -172,19 +176,21 @@ fn page() -> String {
     let specs: Vec<ToolSpec> = VERBS.iter().map(|verb| (verb.spec)()).collect();
     overview(&mut page, &specs);
     for spec in &specs {
-        tool(&mut page, spec);
+        let (_, fields) = RESULTS.iter().find(|(name, _)| *name == spec.name).unwrap();
+        tool(&mut page, spec, fields);
     }
     paths(&mut page);
     failures(&mut page);
     limits(&mut page);
+    crate::http::reference::section(&mut page);
     page
 }
 
-fn line(page: &mut String, text: impl std::fmt::Display) {
+pub(crate) fn line(page: &mut String, text: impl std::fmt::Display) {
     writeln!(page, "{text}").unwrap();
 }
 
-fn overview(page: &mut String, specs: &[ToolSpec]) {
+pub(crate) fn overview(page: &mut String, specs: &[ToolSpec]) {
     line(
         page,
         "| tool | effect class | what it gives comes from outside | deadline | largest result |",
@@ -205,7 +211,7 @@ const fn yes(flag: bool) -> &'static str {
     if flag { "yes" } else { "no" }
 }
 
-fn tool(page: &mut String, spec: &ToolSpec) {
+pub(crate) fn tool(page: &mut String, spec: &ToolSpec, fields: &[(&str, &str)]) {
     line(page, format_args!("## `{}`\n\n{}\n", spec.name, spec.description));
     line(page, "| argument | form | default | meaning |\n|---|---|---|---|");
     let schema = spec.input_schema.as_object().unwrap();
@@ -230,8 +236,7 @@ fn tool(page: &mut String, spec: &ToolSpec) {
         line(page, format_args!("| `{name}` | {} | {default} | {meaning} |", form(schema)));
     }
     line(page, "\n| result | meaning |\n|---|---|");
-    let (_, fields) = RESULTS.iter().find(|(name, _)| *name == spec.name).unwrap();
-    for (field, meaning) in *fields {
+    for (field, meaning) in fields {
         line(page, format_args!("| `{field}` | {meaning} |"));
     }
     line(page, "");
@@ -267,6 +272,15 @@ fn form(schema: &Object) -> String {
                 (Some(pattern), _, None) if pattern.contains("sha256") => {
                     "`sha256:` and 64 hexadecimal digits".to_owned()
                 }
+                (Some(pattern), _, None) if pattern.contains("{64}") => {
+                    "64 hexadecimal digits".to_owned()
+                }
+                (Some(pattern), _, Some(most)) if pattern.contains("https:") => {
+                    format!("a URL of at most {most} characters")
+                }
+                (Some(pattern), _, Some(most)) if pattern.starts_with("^[!-~]") => {
+                    format!("at most {most} printable characters")
+                }
                 (Some(_), _, Some(most)) => format!("a path of at most {most} characters"),
                 (None, Some(least), Some(most)) => format!("{least} to {most} characters"),
                 (None, None, Some(most)) => format!("at most {most} characters"),
@@ -300,7 +314,7 @@ fn paths(page: &mut String) {
             Refusal::ArgumentsInvalid.as_str()
         ),
     );
-    let no_base64 = Encoding::Base64.decode("!").unwrap_err();
+    let no_base64 = Encoding::Base64.decode("content", "!").unwrap_err();
     line(
         page,
         format_args!(
@@ -383,7 +397,7 @@ fn every_fault_and_every_reason_is_listed() {
 }
 
 /// The fields of a value, as [`RESULTS`] names them.
-fn fields(value: &Value, at: &str, found: &mut BTreeSet<String>) {
+pub(crate) fn fields(value: &Value, at: &str, found: &mut BTreeSet<String>) {
     if let Some(object) = value.as_object() {
         for (name, value) in object.iter() {
             let below = if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };

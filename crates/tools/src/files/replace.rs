@@ -33,7 +33,7 @@ pub(super) fn spec() -> ToolSpec {
             [
                 ("path", schema::existing_path("the file to replace")),
                 ("expect", schema::digest("the digest of the content that is to be replaced")),
-                ("content", schema::content()),
+                ("content", schema::content("the whole new content")),
                 ("encoding", schema::encoding()),
             ],
             &["path", "expect", "content"],
@@ -56,7 +56,7 @@ pub(super) fn call(root: &Root, arguments: &Object) -> Result<ToolOutput, ToolFa
     let Arguments { path, expect, content, encoding } = arguments::read(arguments)?;
     let path = arguments::path(&path)?;
     let expect = arguments::digest(&expect)?;
-    let bytes = encoding.decode(&content)?;
+    let bytes = encoding.decode("content", &content)?;
     let expected = |present: &[u8]| Digest::of(Kind::File, present) == expect;
     root.replace(&path, MAX_FILE_BYTES, expected, &bytes)
         .map_err(|error| failure::of_change(&error))?;

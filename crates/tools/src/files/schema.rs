@@ -1,28 +1,13 @@
-//! The pieces that the verbs' input schemas are made of.
+//! The pieces of input schemas that only the file tools need: paths, and digests of files.
 
-use portcullis_canon::{Object, Value};
+use portcullis_canon::Value;
 
 use super::arguments::HERE;
-use super::encoding::Encoding;
+use crate::schema::described;
+pub(super) use crate::schema::{content, encoding, flag, integer, object, text};
 
-/// The most characters of `content`: as many as fit into one proposal.
-const MAX_CONTENT_CHARS: u64 = 1024 * 1024;
 /// The most characters of a path.
 const MAX_PATH_CHARS: u64 = 4096;
-
-/// An object schema that admits these properties and no other.
-pub(super) fn object<const N: usize>(
-    properties: [(&'static str, Value); N],
-    required: &[&'static str],
-) -> Value {
-    let required: Value = required.iter().copied().collect();
-    described([
-        ("type", Value::from("object")),
-        ("properties", Value::Object(Object::from_iter(properties))),
-        ("required", required),
-        ("additionalProperties", Value::from(false)),
-    ])
-}
 
 /// One part of a path, made of characters of `class`: not empty, not `.` and not `..`. Written without look-around,
 /// which not every validator has.
@@ -76,60 +61,6 @@ pub(super) fn digest(what: &str) -> Value {
         ("description", Value::from(what)),
         ("pattern", Value::from("^sha256:[0-9a-f]{64}$")),
     ])
-}
-
-/// New content, as text or as base64.
-pub(super) fn content() -> Value {
-    described([
-        ("type", Value::from("string")),
-        ("description", Value::from("the whole new content, written as `encoding` says")),
-        ("maxLength", Value::from(MAX_CONTENT_CHARS)),
-    ])
-}
-
-/// How `content` is written.
-pub(super) fn encoding() -> Value {
-    let names: Value =
-        [Encoding::Utf8, Encoding::Base64].map(Encoding::as_str).into_iter().collect();
-    described([
-        ("enum", names),
-        ("description", Value::from("`utf8` for text, `base64` for anything else")),
-        ("default", Value::from(Encoding::default().as_str())),
-    ])
-}
-
-/// A whole number with bounds and a default.
-pub(super) fn integer(what: &str, least: u64, most: u64, default: u64) -> Value {
-    described([
-        ("type", Value::from("integer")),
-        ("description", Value::from(what)),
-        ("minimum", Value::from(least)),
-        ("maximum", Value::from(most)),
-        ("default", Value::from(default)),
-    ])
-}
-
-/// Text of bounded length.
-pub(super) fn text(what: &str, least: u64, most: u64) -> Value {
-    described([
-        ("type", Value::from("string")),
-        ("description", Value::from(what)),
-        ("minLength", Value::from(least)),
-        ("maxLength", Value::from(most)),
-    ])
-}
-
-/// Yes or no, by default no.
-pub(super) fn flag(what: &str) -> Value {
-    described([
-        ("type", Value::from("boolean")),
-        ("description", Value::from(what)),
-        ("default", Value::from(false)),
-    ])
-}
-
-fn described<const N: usize>(members: [(&'static str, Value); N]) -> Value {
-    Value::Object(Object::from_iter(members))
 }
 
 #[cfg(test)]

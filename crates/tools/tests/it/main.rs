@@ -1,4 +1,4 @@
-//! Integration tests: the file tools.
+//! Integration tests: the file tools, and the HTTP tools over real sockets.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,7 +12,11 @@ mod bench;
 mod contract;
 mod crash;
 mod hostile;
+mod http;
+mod http_contract;
+mod http_hostile;
 mod opening;
 mod races;
 mod sweeping;
 mod verbs;
+mod web;

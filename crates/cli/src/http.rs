@@ -1,0 +1,53 @@
+//! The HTTP tools as the operator configured them: the one client under their rules, with their credentials.
+
+use std::sync::Arc;
+
+use portcullis::system::SystemClock;
+use portcullis_egress::{Credential, CredentialFault, Credentials, Egress};
+use portcullis_tools::Http;
+
+use crate::args;
+use crate::config::{ChosenCredential, CredentialSource, HttpChoice};
+use crate::failure::{Code, Failure};
+
+/// What tools are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// To be called: their credentials have to be there.
+    Calls,
+    /// To be looked at: no secret is opened.
+    Specs,
+}
+
+/// Opens the tools. Nothing is sent.
+pub(crate) fn open(choice: &HttpChoice, purpose: For) -> Result<Http, Failure> {
+    let wanted = match purpose {
+        For::Calls => choice.credentials.as_slice(),
+        For::Specs => &[],
+    };
+    let opened = wanted.iter().map(|chosen| Ok((chosen.name.as_str(), credential(chosen)?)));
+    let credentials = Credentials::new(opened.collect::<Result<Vec<_>, Failure>>()?);
+    let credentials = credentials.map_err(|fault| refused(&fault))?;
+    let reachable = choice.rules.reachable().map_err(|fault| refused(&fault))?;
+    let egress = Egress::new(reachable, credentials, Arc::new(SystemClock::new()))
+        .map_err(|fault| refused(&fault))?;
+    Ok(Http::new(egress, choice.rules.clone()))
+}
+
+fn credential(chosen: &ChosenCredential) -> Result<Credential, Failure> {
+    let found = match &chosen.source {
+        CredentialSource::Variable(name) => Credential::environment(name, args::variable),
+        CredentialSource::File(path) => Credential::file(path),
+    };
+    let bound = |credential: Credential| {
+        chosen.places.iter().try_fold(credential, |credential, place| credential.only_to(place))
+    };
+    found.and_then(bound).map_err(|fault: CredentialFault| {
+        let sentence = format!("the HTTP tools have no credential `{}`: {fault}", chosen.name);
+        Failure::new(Code::Http, sentence).hint("see [http.credentials] in the configuration")
+    })
+}
+
+fn refused(fault: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Code::Http, format!("the HTTP tools cannot be used: {fault}"))
+}
