@@ -129,7 +129,8 @@ pub(crate) fn tools(
         forbidden.extend(KERNEL_OWN.map(PathBuf::from));
         sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
-    Ok(Tools::register(sources)?)
+    let tools = Tools::register(sources)?;
+    Ok(if config.children { tools.with_children()? } else { tools })
 }
 
 fn parts(

@@ -55,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) reviewers: Vec<KeyEntry>,
     /// Where signed heads are kept, absolute.
     pub(crate) head: Option<PathBuf>,
+    /// Whether a run may start others.
+    pub(crate) children: bool,
 }
 
 impl Default for Config {
@@ -70,6 +72,7 @@ impl Default for Config {
             agent: None,
             reviewers: Vec::new(),
             head: None,
+            children: false,
         }
     }
 }
@@ -85,6 +88,13 @@ struct Raw {
     agent: RawAgent,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
+    children: RawChildren,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawChildren {
+    spawn: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -267,6 +277,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         agent: agent(raw.agent, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
+        children: raw.children.spawn,
     })
 }
 

@@ -67,6 +67,13 @@ pub enum Refusal {
     NoCapacity,
     /// It is not known what an earlier call of the same tool did; the question about it is named beside.
     OutcomeUnknown,
+    // A run that was to be started may not be.
+    /// So many runs stand above this one already.
+    ChildTooDeep,
+    /// The run has started as many as it may.
+    ChildTooMany,
+    /// It was to have a tool or a limit beyond those of the run that starts it.
+    ChildWider,
 }
 
 impl Refusal {
@@ -101,6 +108,9 @@ impl Refusal {
             Self::NoReviewer => "no_reviewer",
             Self::NoCapacity => "no_capacity",
             Self::OutcomeUnknown => "outcome_unknown",
+            Self::ChildTooDeep => "child_too_deep",
+            Self::ChildTooMany => "child_too_many",
+            Self::ChildWider => "child_wider",
         }
     }
 }

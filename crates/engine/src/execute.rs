@@ -82,6 +82,10 @@ impl Core {
                 let judgement = self.take_ready()?.judgement;
                 return self.follow(judgement, None).await;
             }
+            if let Some(refusal) = self.refuses_child(&self.ready()?.judgement).await? {
+                let outcome = self.observer().denied(refusal, None, Labels::none());
+                return self.refuse(outcome).await;
+            }
             let place = match self.place(&self.ready()?.judgement.call.tool)? {
                 Ok(place) => place,
                 Err(error) if grant.is_some() => return Err(error),
@@ -89,6 +93,9 @@ impl Core {
             };
             let ready = self.take_ready()?;
             let error = match self.start(&ready.judgement, grant).await {
+                Ok(permit) if self.state.child().is_some() => {
+                    return self.begin_child(permit).await;
+                }
                 Ok(permit) => return self.finish(permit, place, ready.judgement, None).await,
                 Err(error) => error,
             };
@@ -100,6 +107,7 @@ impl Core {
                     }
                 }
                 GateError::Store(StoreError::LeaseLost) => return self.ended_meanwhile().await,
+                GateError::Store(StoreError::ParentEnded) => return self.ended_with_parent().await,
                 GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
                     return self.refuse_open(question).await;
                 }
@@ -164,7 +172,7 @@ impl Core {
         self.refuse(outcome).await
     }
 
-    async fn refuse(&mut self, outcome: Outcome) -> Result<Progress, GateError> {
+    pub(crate) async fn refuse(&mut self, outcome: Outcome) -> Result<Progress, GateError> {
         let judgement = self.take_ready()?.judgement;
         let before = self.judged(&judgement)?;
         self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
@@ -207,6 +215,7 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
+        events.extend(self.child_awaited(judgement)?);
         let permit = self.commit_intent(events, judgement, Vec::new()).await?;
         // Nobody was asked yet what this start did.
         self.probes = 0;

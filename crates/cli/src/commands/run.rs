@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::launch::Launch;
 use crate::signals::Signals;
 use crate::start::{self, Flags};
+use crate::tree::Tree;
 
 /// The longest goal, in bytes.
 const MAX_GOAL: usize = 64 * 1024;
@@ -140,9 +141,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         unconfined_agent: agent.is_unconfined(),
     };
     let database = ready.gatehouse.database.as_ref();
-    let held = Gate::new(ready.gatehouse.parts).begin(&Scope::of_file_owner(), task).await?;
+    let gate = Gate::new(ready.gatehouse.parts);
+    let held = gate.begin(&Scope::of_file_owner(), task).await?;
     let run = held.run();
-    let launch = Launch { agent, files, config: config.path };
+    let launch = Launch { agent, files, config: config.path.clone() };
     if let Err(failure) = launch.keep(&globals.place.launches(), run) {
         held.close().await?;
         let again = drive::command(globals, &format!("resume {run} --agent … --files … -c …"));
@@ -165,6 +167,15 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
     }
-    let rest = Rest { run, driven };
+    let tree = Tree {
+        gate: &gate,
+        database,
+        agent: &launch.agent,
+        files: launch.files.as_deref(),
+        config: &config,
+        globals,
+        progress,
+    };
+    let rest = tree.follow(run, Rest { run, driven }, &mut signals).await?;
     drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await
 }

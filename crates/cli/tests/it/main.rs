@@ -26,6 +26,7 @@ mod scene;
 mod setup;
 mod spend;
 mod stopped;
+mod tree;
 mod verify;
 mod view;
 mod watch;
