@@ -288,6 +288,7 @@ async fn run(gate: &Gate, options: &Options, person: &mut Person) -> Result<()> 
             Attached::Held(held, _) => return drive(held, options).await,
             Attached::Waiting(question) => person.answer(gate, run, question, options).await?,
             Attached::Ended(EndReason::GoalCompleted) => return Ok(()),
+            Attached::Child(child) => bail!("the run waits for {child}"),
             Attached::Ended(reason) => bail!("the run ended as {reason:?}"),
         }
     }

@@ -69,6 +69,7 @@ pub(crate) async fn resume(site: Site, pid: Pid, run: RunId, will: Will) {
     match Gate::new(site.parts(pid)).attach(&world.scope, run).await {
         Ok(Attached::Held(held, progress)) => drive(&site, held, progress, will).await,
         Ok(Attached::Waiting(_)) => world.note("it waits for a person"),
+        Ok(Attached::Child(child)) => world.note(format!("it waits for {}", world.name(child))),
         Ok(Attached::Ended(reason)) => world.note(format!("it has ended: {}", reason.as_str())),
         Err(error) => failed(world, "resuming", &error),
     }
@@ -110,6 +111,7 @@ async fn drive(site: &Site, held: HeldRun, progress: Progress, will: Will) {
     };
     match driven {
         Ok(Rest::Waiting) => world.note("rests: a person is asked"),
+        Ok(Rest::Child) => world.note("rests: it waits for a run that it started"),
         Ok(Rest::Stopped) => world.note("rests: it was told to stop"),
         Ok(Rest::Ended(reason)) => world.note(format!("rests: ended, {}", reason.as_str())),
         Err(error) => failed(world, "driving", &error),
@@ -139,6 +141,7 @@ async fn by_driver(site: &Site, held: HeldRun, will: Will) -> Result<Rest, GateE
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     Waiting,
+    Child,
     Ended(EndReason),
     Stopped,
 }
@@ -147,6 +150,7 @@ impl Rest {
     const fn of(driven: Driven) -> Self {
         match driven {
             Driven::Waiting(_) => Self::Waiting,
+            Driven::Child(_) => Self::Child,
             Driven::Ended(reason) => Self::Ended(reason),
             Driven::Stopped => Self::Stopped,
         }
@@ -165,6 +169,7 @@ async fn by_host(
         let abandons = world.chance(world.mood().abandon);
         let next = match progress {
             Progress::Waiting(_) => return Ok(Rest::Waiting),
+            Progress::Child(_) => return Ok(Rest::Child),
             Progress::Ended(reason) => return Ok(Rest::Ended(reason)),
             Progress::Open => {
                 let raw = proposal(site, will, None).await;

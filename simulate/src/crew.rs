@@ -189,6 +189,7 @@ async fn rest(site: &Site, ticket: Ticket) {
             world.count("run rested at a runner");
             let word = match driven {
                 Driven::Waiting(_) => "a person is asked",
+                Driven::Child(_) => "it waits for a run that it started",
                 Driven::Stopped => "it was told to stop",
                 Driven::Ended(reason) => reason.as_str(),
             };

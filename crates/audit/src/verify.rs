@@ -22,6 +22,7 @@
 mod approvals;
 mod contents;
 mod decode;
+mod family;
 mod journal;
 mod readers;
 mod recovery;

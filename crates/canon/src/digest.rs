@@ -53,11 +53,13 @@ pub enum Kind {
     Fence,
     /// Whose budget of which day it is.
     Budget,
+    /// The run that a call starts: the id of the one follows from the other.
+    ChildRun,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -79,6 +81,7 @@ impl Kind {
         Self::ModelRequest,
         Self::Fence,
         Self::Budget,
+        Self::ChildRun,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -106,6 +109,7 @@ impl Kind {
             Self::ModelRequest => "model-request",
             Self::Fence => "fence",
             Self::Budget => "budget",
+            Self::ChildRun => "child-run",
         }
     }
 }

@@ -134,7 +134,8 @@ pub(crate) fn tools(
     if let Some(choice) = &config.http {
         sources.push(Arc::new(http::open(choice, purpose)?));
     }
-    Ok(Tools::register(sources)?)
+    let tools = Tools::register(sources)?;
+    Ok(if config.children { tools.with_children()? } else { tools })
 }
 
 fn parts(

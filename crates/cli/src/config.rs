@@ -63,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) reviewers: Vec<KeyEntry>,
     /// Where signed heads are kept, absolute.
     pub(crate) head: Option<PathBuf>,
+    /// Whether a run may start others.
+    pub(crate) children: bool,
 }
 
 impl Default for Config {
@@ -80,6 +82,7 @@ impl Default for Config {
             models: models::Models::default(),
             reviewers: Vec::new(),
             head: None,
+            children: false,
         }
     }
 }
@@ -99,6 +102,13 @@ struct Raw {
     day: models::RawDay,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
+    children: RawChildren,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawChildren {
+    spawn: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -283,6 +293,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         models: models::read(raw.models, raw.credentials, &raw.day, base)?,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
+        children: raw.children.spawn,
     })
 }
 

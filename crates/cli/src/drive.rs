@@ -64,7 +64,7 @@ impl Rest {
     /// What a script learns of it.
     pub(crate) const fn exit(&self) -> Exit {
         match self.driven {
-            Driven::Waiting(_) => Exit::Waiting,
+            Driven::Waiting(_) | Driven::Child(_) => Exit::Waiting,
             Driven::Stopped => Exit::Stopped,
             Driven::Ended(reason) => match reason.status() {
                 RunStatus::Completed => Exit::Done,
@@ -93,7 +93,8 @@ impl Rest {
         };
         let asks = |question: &Question| question.kind == QuestionKind::UnknownOutcome;
         let outcome = state.question.as_ref().is_some_and(asks);
-        let mut words = LastWords { outcome, ..LastWords::default() };
+        let top = Some(state.run.root).filter(|root| *root != self.run);
+        let mut words = LastWords { outcome, top, ..LastWords::default() };
         for (content, kept) in
             [(state.run.result, &mut words.result), (state.run.note, &mut words.note)]
         {
@@ -119,7 +120,9 @@ impl Rest {
                 ),
                 command(globals, &format!("resume {run}")),
             ],
-            Driven::Stopped => vec![command(globals, &format!("resume {run}"))],
+            Driven::Stopped | Driven::Child(_) => {
+                vec![command(globals, &format!("resume {run}"))]
+            }
             Driven::Ended(_) => vec![command(globals, &format!("show {run}"))],
         }
     }
@@ -127,6 +130,7 @@ impl Rest {
     fn text(&self, words: &LastWords, globals: &Globals) -> String {
         let mut lines = vec![format!("run     {}", self.run), format!("status  {}", self.status())];
         let clip = |text: &str| sanitize::clip(&sanitize::line(text), MAX_SHOWN);
+        lines.extend(words.top.map(|top| format!("part of {top}")));
         lines.extend(words.result.as_deref().map(|text| format!("result  {}", clip(text))));
         lines.extend(words.note.as_deref().map(|text| format!("note    {}", clip(text))));
         for (index, next) in self.next(words, globals).iter().enumerate() {
@@ -140,6 +144,7 @@ impl Rest {
     fn status(&self) -> String {
         match self.driven {
             Driven::Waiting(question) => format!("waiting: a person has to answer {question}"),
+            Driven::Child(child) => format!("waiting: for {child}, which it started"),
             Driven::Stopped => "stopped: it can be taken up again".to_owned(),
             Driven::Ended(reason) => {
                 let status = format!("{} ({})", reason.status().as_str(), reason.as_str());
@@ -156,17 +161,21 @@ impl Rest {
     fn json(&self, words: LastWords, globals: &Globals) -> RestJson {
         let (status, reason, question) = match self.driven {
             Driven::Waiting(question) => (RunStatus::Waiting.as_str(), None, Some(question)),
+            Driven::Child(_) => (RunStatus::Waiting.as_str(), None, None),
             Driven::Stopped => ("stopped", None, None),
             Driven::Ended(reason) => (reason.status().as_str(), Some(reason.as_str()), None),
         };
         let next = self.next(&words, globals);
-        let LastWords { result, note, .. } = words;
-        RestJson { run: self.run, status, reason, question, result, note, next }
+        let LastWords { result, note, top, .. } = words;
+        let top = top.unwrap_or(self.run);
+        RestJson { run: self.run, top, status, reason, question, result, note, next }
     }
 }
 
 #[derive(Default)]
 struct LastWords {
+    /// The top of the tree, where the run is not that itself.
+    top: Option<RunId>,
     result: Option<String>,
     note: Option<String>,
     /// The run waits for a word on what became of a call.

@@ -261,6 +261,7 @@ impl From<StoreError> for Failure {
             | StoreError::DigestChanged
             | StoreError::OutcomeOpen { .. }
             | StoreError::BudgetSpent { .. }
+            | StoreError::ParentEnded
             | StoreError::Stale
             | StoreError::LabelsMoved
             | StoreError::NotDue => Self::new(Code::State, sentence)

@@ -33,6 +33,7 @@ mod reading;
 mod scratch;
 mod signals;
 mod start;
+mod tree;
 mod usage;
 mod waits;
 mod wire;

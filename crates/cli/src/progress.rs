@@ -248,6 +248,7 @@ impl Progress {
             }
             Body::ApprovalUsed(_) => format!("{}: the approval is used", step()),
             Body::StepStarted(_) => format!("{}: started", step()),
+            Body::ChildAwaited(body) => format!("{}: waits for {}", step(), body.child),
             Body::StepRestarted(_) => format!("{}: started again, with the same key", step()),
             Body::ProbeStarted(body) => {
                 let who = body.call.as_ref().map(|call| call.admitted.tool.as_str());

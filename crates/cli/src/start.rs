@@ -1,5 +1,6 @@
 //! What `run` and `resume` share: their flags, and the checks before anything is driven.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -141,14 +142,14 @@ pub(crate) fn model(
     Ok(Some(ready))
 }
 
-/// Finds the agent, or makes the one that asks the model. Nothing of it runs yet.
+/// Finds the agent, or makes the one that asks the model and knows the tools that only read. Nothing of it runs yet.
 pub(crate) fn prepare(
     agent: &AgentChoice,
     model: Option<model::Ready>,
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
-    gatehouse: &Gatehouse,
+    reads: BTreeSet<String>,
     progress: Option<&Arc<Progress>>,
 ) -> Result<Prepared, Failure> {
     let Some(model) = model else {
@@ -157,7 +158,6 @@ pub(crate) fn prepare(
     if let Some(progress) = progress {
         model.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
     }
-    let reads = gatehouse.parts.tools.read_only();
     let watch = progress.map(Progress::watch);
     let (asker, engaged) = model.engage(reads, watch, config);
     Ok(Prepared::Asker(Box::new(asker), engaged))

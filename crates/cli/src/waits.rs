@@ -1,8 +1,9 @@
 //! What a run that has not ended waits for: its driver, somebody to take it up, or people.
 
 use portcullis_domain::approval::Approval;
+use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::{ApprovalFault, Grant};
-use portcullis_domain::id::QuestionId;
+use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::ports::StoreError;
 use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::run::Run;
@@ -24,6 +25,8 @@ pub(crate) enum Waits {
     Driver { process: u32, until: Timestamp },
     /// Nobody drives it, and nobody has to answer: it is to be taken up.
     Resume { since: Option<Timestamp> },
+    /// A run that it started; once that has ended, this one is to be taken up.
+    Child { child: RunId, ended: bool },
     /// People have to say yes or no.
     People(Asked),
     /// People have to say what became of a call.
@@ -161,6 +164,7 @@ impl Waits {
                 Driver::Process { process, until } => Self::Driver { process, until },
                 Driver::Nobody { since } => Self::Resume { since },
             },
+            (Some(Wait::Child), _) => Self::child(reading, run).await?,
             (Some(Wait::Resume), _) => Self::Resume { since: run.free_since },
             (Some(Wait::People), Some(question)) => Self::People(Asked::of(question, now)),
             (Some(Wait::Outcome), Some(question)) => Self::Outcome(Asked::of(question, now)),
@@ -172,11 +176,32 @@ impl Waits {
         }))
     }
 
+    /// The run for which this one waits, and whether that has ended.
+    async fn child(reading: &Reading, run: &Run) -> Result<Self, Failure> {
+        let state = match reading.db().run(&reading.scope, run.id).await {
+            Ok(state) => state,
+            Err(StoreError::Damaged { .. }) => return Ok(Self::Unnamed),
+            Err(error) => return Err(error.into()),
+        };
+        let Some((_, child)) = state.as_ref().and_then(RunState::child) else {
+            return Ok(Self::Unnamed);
+        };
+        let below = match reading.db().run(&reading.scope, child).await {
+            Ok(below) => below,
+            Err(StoreError::Damaged { .. }) => return Ok(Self::Child { child, ended: false }),
+            Err(error) => return Err(error.into()),
+        };
+        // One that was never begun is begun by whoever takes this one up.
+        let ended = below.is_none_or(|below| below.run.status.is_terminal());
+        Ok(Self::Child { child, ended })
+    }
+
     /// The stable name.
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Driver { .. } => Wait::Driver.as_str(),
             Self::Resume { .. } => Wait::Resume.as_str(),
+            Self::Child { .. } => Wait::Child.as_str(),
             Self::People(_) => Wait::People.as_str(),
             Self::Outcome(_) => Wait::Outcome.as_str(),
             Self::Grant(..) => Wait::Grant.as_str(),
@@ -192,6 +217,7 @@ impl Waits {
                 format!("{name} {}", asked.question)
             }
             Self::Damaged(question) => format!("{name} {question}"),
+            Self::Child { child, .. } => format!("{name} {child}"),
             Self::Driver { .. } | Self::Resume { .. } | Self::Unnamed => name.to_owned(),
         }
     }
@@ -205,6 +231,10 @@ impl Waits {
             Self::Resume { since: None } => "nobody: take it up with `resume`".to_owned(),
             Self::Resume { since: Some(since) } => {
                 format!("nobody since {since}: take it up with `resume`")
+            }
+            Self::Child { child, ended: false } => format!("{child}, which it started"),
+            Self::Child { child, ended: true } => {
+                format!("nobody: {child}, which it started, has ended; take it up with `resume`")
             }
             Self::People(asked) | Self::Outcome(asked) => {
                 let more = asked.needed.saturating_sub(asked.yes);
@@ -255,6 +285,11 @@ mod tests {
             (Waits::Driver { process: 7, until: at }, "its driver, process 7, whose lease runs"),
             (Waits::Resume { since: None }, "nobody: take it up"),
             (Waits::Resume { since: Some(at) }, "nobody since 2026-09-21T"),
+            (
+                Waits::Child { child: RunId::from_bytes([2; 16]), ended: false },
+                "run_02020202020202020202020202020202, which it started",
+            ),
+            (Waits::Child { child: RunId::from_bytes([2; 16]), ended: true }, "nobody: run_02"),
             (Waits::People(asked(None, false)), "1 more of `a\\x1B[2J` b` to say yes"),
             (Waits::People(asked(Some(at), true)), "1 more of"),
             (Waits::Grant(asked(Some(at), false), Counts::Yes), "nobody: answered (q_01"),

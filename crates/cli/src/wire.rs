@@ -82,6 +82,8 @@ impl<T> RowJson<T> {
 #[derive(Debug, Serialize)]
 pub(crate) struct RestJson {
     pub(crate) run: RunId,
+    /// The top of its tree: itself, unless another run started it.
+    pub(crate) top: RunId,
     /// `waiting`, `stopped`, or how it ended.
     pub(crate) status: &'static str,
     /// Why it ended.
@@ -173,11 +175,22 @@ pub(crate) struct ShowJson {
     pub(crate) note: Option<Text>,
     pub(crate) result: Option<Text>,
     pub(crate) question: Option<QuestionJson>,
+    /// The runs that it started, as many as a page has, and how many there are in all.
+    pub(crate) children: Vec<RowJson<ChildJson>>,
+    pub(crate) children_total: u64,
     pub(crate) steps: Vec<RowJson<StepJson>>,
     pub(crate) steps_total: u64,
     pub(crate) limit: u32,
     pub(crate) offset: u64,
     pub(crate) truncated: bool,
+}
+
+/// A run that a run started.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChildJson {
+    pub(crate) run: RunId,
+    pub(crate) status: &'static str,
+    pub(crate) reason: Option<&'static str>,
 }
 
 /// One step.
@@ -290,12 +303,20 @@ pub(crate) struct QuestionJson {
     asked_again: Option<&'static str>,
     /// Others of this page that ask for the same call.
     alike: Vec<QuestionId>,
+    /// The runs from the top of the tree down to the one that asks; empty beside a list.
+    path: Vec<RunId>,
 }
 
 impl QuestionJson {
     /// Says that it ends soon.
     pub(crate) fn ending_soon(mut self, soon: bool) -> Self {
         self.ends_soon = soon;
+        self
+    }
+
+    /// Names the runs from the top of the tree to the one that asks.
+    pub(crate) fn on_path(mut self, path: Vec<RunId>) -> Self {
+        self.path = path;
         self
     }
 
@@ -345,6 +366,7 @@ impl QuestionJson {
             asked_again,
             alike: Vec::new(),
             ends_soon: false,
+            path: Vec::new(),
         }
     }
 }
@@ -464,8 +486,10 @@ pub(crate) struct WatchJson {
 /// What a run that has not ended waits for.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WaitsJson {
-    /// `driver`, `resume`, `people`, `outcome`, `grant` or `damaged`.
+    /// `driver`, `resume`, `people`, `outcome`, `child`, `grant` or `damaged`.
     what: &'static str,
+    /// The run that it started and waits for.
+    child: Option<RunId>,
     process: Option<u32>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -483,6 +507,7 @@ impl WaitsJson {
     pub(crate) fn of(waits: &Waits) -> Self {
         let bare = Self {
             what: waits.as_str(),
+            child: None,
             process: None,
             since: None,
             until: None,
@@ -510,6 +535,7 @@ impl WaitsJson {
                 Self { process: Some(*process), until: Some(*until), ..bare }
             }
             Waits::Resume { since } => Self { since: *since, ..bare },
+            Waits::Child { child, .. } => Self { child: Some(*child), ..bare },
             Waits::Damaged(question) => Self { question: Some(*question), ..bare },
             Waits::Unnamed => bare,
             Waits::People(asked) | Waits::Outcome(asked) => of(asked, None),

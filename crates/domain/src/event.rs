@@ -127,6 +127,8 @@ events! {
     ApprovalUsed = "approval.used" v 1;
     /// The intent became durable; the effect may follow.
     StepStarted = "step.started" v 1;
+    /// The call is a run of its own, and this one waits for it: in the append of its intent.
+    ChildAwaited = "child.awaited" v 1;
     /// The intent to make a call once more, with the idempotency key that it had, became durable.
     StepRestarted = "step.restarted" v 1;
     /// A call's outcome is not known, and a probe, or the host, is about to be asked.
@@ -144,7 +146,7 @@ events! {
     /// A question ended without an answer, or its grant without a use.
     QuestionClosed = "question.closed" v 1;
     /// The run ended.
-    RunFinished = "run.finished" v 1;
+    RunFinished = "run.finished" v 1 else 2;
     /// A thread was opened.
     ThreadOpened = "thread.opened" v 1;
     /// A thread's labels grew.
@@ -296,6 +298,18 @@ pub struct StepStarted {
     pub deadline_ms: u64,
     /// How often this step was started, this time included.
     pub start: u32,
+}
+
+/// See [`Body::ChildAwaited`]. It lets the lease go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChildAwaited {
+    /// The run that the call is: the one whose id follows from this run and step.
+    pub child: RunId,
+    /// The lease under which the call was started.
+    pub epoch: Epoch,
+    /// Time spent deciding since the last record of it, in microseconds.
+    pub active_us: u64,
 }
 
 /// See [`Body::StepRestarted`].
@@ -454,6 +468,13 @@ pub struct RunFinished {
     pub by: Option<String>,
 }
 
+impl RunFinished {
+    /// True for the reason that version 1 does not have.
+    const fn is_later(&self) -> bool {
+        matches!(self.reason, EndReason::ParentEnded)
+    }
+}
+
 /// See [`Body::ThreadOpened`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -564,6 +585,7 @@ impl Body {
             | Self::StepJudged(_)
             | Self::ApprovalUsed(_)
             | Self::StepStarted(_)
+            | Self::ChildAwaited(_)
             | Self::StepRestarted(_)
             | Self::QuestionClosed(_)
             | Self::ThreadOpened(_)

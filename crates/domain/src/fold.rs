@@ -13,8 +13,8 @@ use portcullis_canon::Digest;
 use crate::approval::{Answer, Approval};
 use crate::budget::Cap;
 use crate::event::{
-    Body, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked,
-    RunCreated, StepFinished, StepRestarted, StepStarted,
+    Body, ChildAwaited, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered,
+    QuestionAsked, RunCreated, StepFinished, StepRestarted, StepStarted,
 };
 use crate::event::{QuestionClosed, RunFinished, StepOpened};
 use crate::id::{QuestionId, RunId, StepId, ThreadId};
@@ -237,6 +237,7 @@ impl RunState {
             }),
             Body::ApprovalUsed(body) => self.approval_used(body.question, at),
             Body::StepStarted(body) => self.step_started(body, at),
+            Body::ChildAwaited(body) => self.child_awaited(body, at),
             Body::StepRestarted(body) => self.step_restarted(body, at),
             Body::ProbeStarted(body) => self.probe_started(body, at),
             Body::ProbeFinished(body) => self.probe_finished(body, at),
@@ -359,6 +360,24 @@ impl RunState {
             (open && leave && same && held && body.epoch == epoch && body.start == step.starts)
                 .then_some(())
         })
+    }
+
+    /// The call that was just started is another run: this one waits, and nobody holds it.
+    fn child_awaited(&mut self, body: &ChildAwaited, at: &At) -> Option<Changed> {
+        let held = self.run.holder.is_some() && body.epoch == self.run.epoch;
+        let own = crate::child::id(self.run.id, at.step?);
+        let alone = self.batch.iter().filter(|step| step.status.is_started()).count() == 1;
+        let changed = self.change_step(at, |step, run| {
+            let fresh = step.status == StepStatus::Executing
+                && step.starts == 1
+                && run.status == RunStatus::Running;
+            run.active_us = run.active_us.saturating_add(body.active_us);
+            run.status = RunStatus::Waiting;
+            run.question = None;
+            run.holder = None;
+            (fresh && held && alone && body.child == own).then_some(())
+        })?;
+        Some(Changed { steps: Vec::new(), ..changed })
     }
 
     /// The same call once more, by itself: only as the second start of its step.

@@ -17,6 +17,7 @@
 
 pub mod approval;
 pub mod budget;
+pub mod child;
 pub mod content;
 pub mod event;
 pub mod fold;

@@ -112,6 +112,26 @@ impl Limits {
             || self.max_estimated_cost_micros.is_some()
     }
 
+    /// True when no bound is wider than the other's: what is off there may be on here, and not the other way round.
+    #[must_use]
+    pub fn is_within(&self, wider: &Self) -> bool {
+        let narrow = |own: Option<u64>, other: Option<u64>| {
+            other.is_none_or(|other| own.is_some_and(|own| own <= other))
+        };
+        self.max_steps <= wider.max_steps
+            && self.max_consecutive_failures <= wider.max_consecutive_failures
+            && self.max_denials <= wider.max_denials
+            && self.loop_threshold <= wider.loop_threshold
+            && narrow(self.max_active_ms, wider.max_active_ms)
+            && narrow(self.max_elapsed_ms, wider.max_elapsed_ms)
+            && narrow(self.question_ttl_ms, wider.question_ttl_ms)
+            && narrow(self.grant_ttl_ms, wider.grant_ttl_ms)
+            && narrow(self.max_model_calls, wider.max_model_calls)
+            && narrow(self.max_output_tokens_per_call, wider.max_output_tokens_per_call)
+            && narrow(self.max_total_tokens, wider.max_total_tokens)
+            && narrow(self.max_estimated_cost_micros, wider.max_estimated_cost_micros)
+    }
+
     /// How many finished steps the loop detector looks back on.
     #[must_use]
     pub fn loop_window(&self) -> usize {
@@ -123,6 +143,18 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_within_others_when_none_is_wider() {
+        let free = Limits::default();
+        let capped = Limits { max_total_tokens: Some(10), ..Limits::default() };
+        assert!(free.is_within(&free) && capped.is_within(&free) && capped.is_within(&capped));
+        assert!(!free.is_within(&capped), "what is off is wider than any bound");
+        let more = Limits { max_total_tokens: Some(11), ..Limits::default() };
+        assert!(!more.is_within(&capped) && capped.is_within(&more));
+        let steps = Limits { max_steps: free.max_steps + 1, ..Limits::default() };
+        assert!(!steps.is_within(&free));
+    }
 
     #[test]
     fn zero_is_refused_by_name() {

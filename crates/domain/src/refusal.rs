@@ -80,6 +80,13 @@ pub enum Refusal {
     BatchAsks,
     /// It is more than the run may still make.
     BatchOverLimit,
+    // A run that was to be started may not be.
+    /// So many runs stand above this one already.
+    ChildTooDeep,
+    /// The run has started as many as it may.
+    ChildTooMany,
+    /// It was to have a tool or a limit beyond those of the run that starts it.
+    ChildWider,
 }
 
 impl Refusal {
@@ -120,6 +127,9 @@ impl Refusal {
             Self::BatchDenied => "batch_denied",
             Self::BatchAsks => "batch_asks",
             Self::BatchOverLimit => "batch_over_limit",
+            Self::ChildTooDeep => "child_too_deep",
+            Self::ChildTooMany => "child_too_many",
+            Self::ChildWider => "child_wider",
         }
     }
 }

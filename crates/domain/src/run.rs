@@ -130,6 +130,8 @@ end_reasons! {
     ApprovalExpired = "approval_expired" => Cancelled;
     /// The operator ended it.
     OperatorCancelled = "operator_cancelled" => Cancelled;
+    /// The run that started it ended before it.
+    ParentEnded = "parent_ended" => Cancelled;
 }
 
 /// The row of one run. Every field is named by the fold and compared by `verify`.

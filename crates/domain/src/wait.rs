@@ -17,6 +17,8 @@ pub enum Wait {
     People,
     /// For people to say what became of a call.
     Outcome,
+    /// For the run that one of its calls is. Whether that one has ended says its own row; then anybody may take this one up.
+    Child,
     /// For anybody to take it up: enough people said yes.
     Grant,
     /// For anybody to take it up.
@@ -25,8 +27,8 @@ pub enum Wait {
 
 impl Wait {
     /// Every wait.
-    pub const ALL: [Self; 5] =
-        [Self::Driver, Self::People, Self::Outcome, Self::Grant, Self::Resume];
+    pub const ALL: [Self; 6] =
+        [Self::Driver, Self::People, Self::Outcome, Self::Child, Self::Grant, Self::Resume];
 
     /// The stable name.
     #[must_use]
@@ -35,6 +37,7 @@ impl Wait {
             Self::Driver => "driver",
             Self::People => "people",
             Self::Outcome => "outcome",
+            Self::Child => "child",
             Self::Grant => "grant",
             Self::Resume => "resume",
         }
@@ -60,6 +63,7 @@ impl RunState {
             Some((QuestionStatus::Open, QuestionKind::UnknownOutcome)) => Wait::Outcome,
             _ if held => Wait::Driver,
             Some((QuestionStatus::Granted, _)) => Wait::Grant,
+            _ if self.child().is_some() => Wait::Child,
             _ => Wait::Resume,
         })
     }

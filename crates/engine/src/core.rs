@@ -46,6 +46,8 @@ pub enum Progress {
     Observed,
     /// A person is asked; the lease is released.
     Waiting(QuestionId),
+    /// The call is this run, which is to be driven first; the lease is released.
+    Child(RunId),
     /// The run ended.
     Ended(EndReason),
 }
@@ -141,6 +143,9 @@ impl Core {
     pub(crate) fn progress(&self) -> Progress {
         if let Some(ended) = self.ended() {
             return ended;
+        }
+        if let Some((_, child)) = self.state.child() {
+            return Progress::Child(child);
         }
         match (self.state.run.status, self.state.run.question, self.is_ready()) {
             (RunStatus::Waiting, Some(question), false) => Progress::Waiting(question),

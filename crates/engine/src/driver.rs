@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, RunFinished};
-use portcullis_domain::id::QuestionId;
+use portcullis_domain::id::{QuestionId, RunId};
 use portcullis_domain::ports::{Agent, AgentFailure, StoreError, View};
 use portcullis_domain::run::EndReason;
 
@@ -25,6 +25,8 @@ use crate::held::{HeldRun, release};
 pub enum Driven {
     /// A person is asked.
     Waiting(QuestionId),
+    /// It waits for this run, which it started: drive that one, then take this one up.
+    Child(RunId),
     /// The run ended.
     Ended(EndReason),
     /// The driver was told to stop; the run can be taken up again.
@@ -137,6 +139,7 @@ async fn turns(
     loop {
         progress = match progress {
             Progress::Waiting(question) => return Ok(Driven::Waiting(question)),
+            Progress::Child(child) => return Ok(Driven::Child(child)),
             Progress::Ended(reason) => return Ok(Driven::Ended(reason)),
             // The sender is dropped to stop, so that a driver nobody waits for stops too.
             _ if !matches!(stopped.try_recv(), Ok(None)) => return Ok(Driven::Stopped),

@@ -99,6 +99,10 @@ impl Core {
                 let judgement = self.take_ready()?.judgement;
                 return self.follow(judgement, None).await;
             }
+            if let Some(refusal) = self.refuses_child(&self.ready()?.judgement).await? {
+                let outcome = self.observer().denied(refusal, None, Labels::none());
+                return self.refuse(outcome).await;
+            }
             let place = match self.place(&self.ready()?.judgement.call.tool)? {
                 Ok(place) => place,
                 Err(error) if grant.is_some() => return Err(error),
@@ -106,6 +110,9 @@ impl Core {
             };
             let ready = self.take_ready()?;
             let error = match self.start(&ready.judgement, grant).await {
+                Ok(permit) if self.state.child().is_some() => {
+                    return self.begin_child(permit).await;
+                }
                 Ok(permit) => return self.finish(permit, place, ready.judgement, None).await,
                 Err(error) => error,
             };
@@ -171,7 +178,7 @@ impl Core {
         self.refuse(outcome).await
     }
 
-    async fn refuse(&mut self, outcome: Outcome) -> Result<Progress, GateError> {
+    pub(crate) async fn refuse(&mut self, outcome: Outcome) -> Result<Progress, GateError> {
         let judgement = self.take_ready()?.judgement;
         let before = self.judged(&judgement)?;
         self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
@@ -186,6 +193,7 @@ impl Core {
         match error {
             GateError::Store(StoreError::InDoubt) => self.settle_doubt().await,
             GateError::Store(StoreError::LeaseLost) => self.ended_meanwhile().await.map(Some),
+            GateError::Store(StoreError::ParentEnded) => self.ended_with_parent().await.map(Some),
             GateError::Store(error) if moved(&error) => {
                 self.reload().await?;
                 Ok(self.ended())
@@ -231,6 +239,7 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
+        events.extend(self.child_awaited(judgement)?);
         let permit = self.commit_intent(events, judgement, Vec::new()).await?;
         // Nobody was asked yet what this start did.
         self.probes = 0;

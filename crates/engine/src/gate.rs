@@ -22,6 +22,8 @@ pub enum Attached {
     Held(HeldRun, Progress),
     /// A person has to answer first. Nothing was written.
     Waiting(QuestionId),
+    /// It waits for this run, which it started: drive that one first.
+    Child(RunId),
     /// The run has ended.
     Ended(EndReason),
 }
@@ -64,9 +66,11 @@ impl Gate {
         crate::owned::run(&self.parts.spawn, async move {
             Ok(match take::attach(&parts, &scope, run).await? {
                 Taken::Waiting(question) => Attached::Waiting(question),
+                Taken::Child(child) => Attached::Child(child),
                 Taken::Ended(reason) => Attached::Ended(reason),
                 Taken::Held(core, progress) => match progress {
                     Progress::Waiting(question) => Attached::Waiting(question),
+                    Progress::Child(child) => Attached::Child(child),
                     Progress::Ended(reason) => Attached::Ended(reason),
                     progress => Attached::Held(HeldRun::new(core), progress),
                 },

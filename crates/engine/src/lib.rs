@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod child;
 pub mod diff;
 mod driver;
 mod error;
@@ -31,6 +32,7 @@ pub mod operator;
 mod parts;
 pub mod recheck;
 mod runner;
+mod spawn;
 pub mod spend;
 pub mod sweep;
 mod tools;
@@ -56,6 +58,7 @@ mod view;
 
 pub use crate::core::Progress;
 pub use account::{Engaged, Retry};
+pub use child::next_of_tree;
 pub use driver::{Driven, Driving};
 pub use error::{GateError, RegisterError};
 pub use gate::{Attached, Gate};

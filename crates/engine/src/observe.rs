@@ -84,6 +84,27 @@ impl Observer<'_> {
         self.outcome(StepStatus::Failed, shape, object, labels)
     }
 
+    /// The run that the call was ended without being done. It is not for the gate to start it again.
+    pub(crate) fn child_failed(
+        &self,
+        status: &str,
+        reason: &str,
+        note: Option<&str>,
+        labels: Labels,
+    ) -> Outcome {
+        let failure = Failure::Error;
+        let mut object = Object::new();
+        object.insert("failure", failure.as_str());
+        object.insert("message", "the run that was started ended without being done");
+        object.insert("status", status);
+        object.insert("reason", reason);
+        if let Some(note) = note {
+            object.insert("note", note);
+        }
+        let shape = Shape { failure: Some(failure), ..Shape::of(ObservationKind::ToolError) };
+        self.outcome(StepStatus::Failed, shape, object, labels)
+    }
+
     /// A call that can have changed nothing was cut off.
     pub(crate) fn interrupted(&self, failure: Failure) -> Outcome {
         let mut object = Object::new();

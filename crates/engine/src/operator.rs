@@ -19,6 +19,7 @@ use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::OnRejection;
 
 use crate::account;
+use crate::child;
 use crate::compose;
 use crate::core::content;
 use crate::error::GateError;
@@ -272,7 +273,7 @@ async fn step_end(
     Ok(events)
 }
 
-/// Ends a run that has not ended. A call that is running is not recalled; its outcome is recorded as late.
+/// Ends a run that has not ended, and those below it. A call that is running is not recalled; its outcome is recorded as late.
 ///
 /// # Errors
 /// [`StoreError::RunState`] when the run has ended, or what the store says.
@@ -290,6 +291,22 @@ pub async fn cancel(
         result: None,
         by: Some(by.to_owned()),
     };
+    end(parts, scope, run, body, note).await?;
+    // The run has ended: what is left below it is ended by the next pass over what is due.
+    if let Err(error) = child::end_below(parts, scope, run).await {
+        tracing::warn!(%run, %error, "runs below one that was cancelled are ended when they are looked at");
+    }
+    Ok(())
+}
+
+/// Records the end of a run, whoever drives it, and settles what it holds for models.
+pub(crate) async fn end(
+    parts: &Parts,
+    scope: &Scope,
+    run: RunId,
+    body: RunFinished,
+    note: Option<Content>,
+) -> Result<(), GateError> {
     let event = NewEvent {
         stream: run.into(),
         step: None,

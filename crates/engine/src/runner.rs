@@ -1,10 +1,12 @@
 //! Many runs in one process: a bounded line, and places at which so many are driven at a time.
 //!
+//! A run that starts another waits for it outside of its place, and is taken up when that one has ended.
 //! A run that waits for a person leaves its place and is forgotten; nothing of it stays in memory. It comes back when
 //! somebody submits it, when [`Answers`] sees an answer that this process recorded, or when [`Runner::take_up`] finds it.
 //! Of runs that could not be driven on it is remembered when they are to be tried again.
 
 mod answers;
+mod family;
 mod line;
 mod refused;
 mod take_up;
@@ -428,6 +430,9 @@ impl Inner {
                     Attached::Ended(reason) => {
                         return Ok(Rest { run, driven: Driven::Ended(reason) });
                     }
+                    Attached::Child(child) => {
+                        return Ok(Rest { run, driven: Driven::Child(child) });
+                    }
                 }
             }
         };
@@ -521,7 +526,9 @@ impl Place {
             if let Err(error) = &outcome {
                 tracing::warn!(run = ?known.get(), %error, "a run could not be driven on");
             }
+            let next = self.inner.next_of(&outcome).await;
             self.inner.rested(known.get().copied(), tell, &outcome);
+            self.inner.go_on_with(next);
         }
     }
 

@@ -15,6 +15,7 @@ use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::Scope;
 
 use crate::account;
+use crate::child;
 use crate::compose::finished;
 use crate::error::GateError;
 use crate::parts::Parts;
@@ -52,7 +53,7 @@ pub(crate) async fn expire(
 /// What a pass of the sweeper did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Runs that ended, since their question or grant was past its time.
+    /// Runs that ended, since their question or grant was past its time, or the run that started them had ended.
     pub ended: u64,
     /// Questions and grants that end soon and that nobody was reminded of before. Tell people now: no later pass names them
     /// again, in whatever process.
@@ -95,6 +96,13 @@ pub async fn pass(
         // In the order of their ends: what is over came before.
         if swept.reminded.len() >= MAX_REMINDED {
             break;
+        }
+    }
+    // What an end that was cut short left, or a host's own child whose parent ended.
+    match child::end_orphans(parts, scope).await {
+        Ok(ended) => swept.ended = swept.ended.saturating_add(ended),
+        Err(error) => {
+            tracing::warn!(%error, "runs whose parent ended are ended when they are looked at again");
         }
     }
     // Last, and in nobody's way: what stays held counts as spent.

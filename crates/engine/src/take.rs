@@ -20,6 +20,7 @@ use portcullis_domain::time::Timestamp;
 
 use crate::account;
 use crate::admit::Echo;
+use crate::child;
 use crate::core::{Batch, Core, Progress, content, kept};
 use crate::error::GateError;
 use crate::heartbeat::{self, Hold};
@@ -63,6 +64,8 @@ pub(crate) enum Taken {
     Held(Box<Core>, Progress),
     /// A person has to answer first.
     Waiting(QuestionId),
+    /// It waits for a run that it started.
+    Child(RunId),
     /// The run has ended.
     Ended(EndReason),
 }
@@ -198,7 +201,14 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
     if let Some(reason) = state.run.reason {
         return Ok(Taken::Ended(reason));
     }
+    if child::ended_with_parent(parts, scope, &state.run).await? {
+        return ended(parts, scope, run).await;
+    }
+    if let Some(child) = child::awaited(parts, scope, &state).await? {
+        return Ok(Taken::Child(child));
+    }
     if state.run.status == RunStatus::Waiting
+        && state.child().is_none()
         && let Some(taken) = waiting(parts, scope, &state).await?
     {
         return Ok(taken);
@@ -233,6 +243,13 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
             Err(error)
         }
     }
+}
+
+/// How a run ended that was just ended.
+async fn ended(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, GateError> {
+    let state = parts.store.run(scope, run).await?.ok_or(StoreError::NotFound("run"))?;
+    let reason = state.run.reason.ok_or(GateError::Bug("a run was ended and has not"))?;
+    Ok(Taken::Ended(reason))
 }
 
 /// What a waiting run waits for; `None` when its question is granted and in time.
@@ -366,6 +383,9 @@ impl Core {
     async fn go_on(&mut self) -> Result<Progress, GateError> {
         let Some(step) = self.open_step().cloned() else { return self.open_next().await };
         match (step.status, step.proposal) {
+            (status, _) if status.is_started() && self.state.child().is_some() => {
+                self.end_child().await
+            }
             (status, _) if status.is_started() => self.recover(&step).await,
             (StepStatus::Awaiting, _) => self.decide_granted().await,
             (_, Some(_)) if step.attempts > MAX_ATTEMPTS => {

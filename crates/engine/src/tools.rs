@@ -9,11 +9,14 @@ use portcullis_domain::run::FrozenTool;
 use portcullis_domain::tool::{EffectClass, SpecError, ToolSpec};
 
 use crate::error::RegisterError;
+use crate::spawn;
 
 /// One registered tool.
 pub(crate) struct Tool {
     pub(crate) source: Arc<dyn ToolSource>,
     pub(crate) described: Described,
+    /// A call is a run of its own (`child`).
+    pub(crate) starts_run: bool,
 }
 
 /// A tool's spec, ready for admission: today's, or one that a record names.
@@ -41,7 +44,8 @@ impl Tools {
         for source in sources {
             for spec in source.specs() {
                 let name = spec.name.clone();
-                let tool = Tool { source: Arc::clone(&source), described: Described::new(spec)? };
+                let (source, starts_run) = (Arc::clone(&source), false);
+                let tool = Tool { source, described: Described::new(spec)?, starts_run };
                 if by_name.insert(name.clone(), tool).is_some() {
                     return Err(RegisterError::Repeated(name));
                 }
@@ -50,6 +54,19 @@ impl Tools {
         let tools = Self { by_name };
         tools.check_probes()?;
         Ok(tools)
+    }
+
+    /// The same tools and `spawn`: a run may start others, which have its tools, its limits and its budget, or less.
+    ///
+    /// # Errors
+    /// [`RegisterError::Repeated`] when a source has a tool of that name.
+    pub fn with_children(mut self) -> Result<Self, RegisterError> {
+        let described = Described::new(spawn::spec())?;
+        let tool = Tool { source: Arc::new(spawn::Gate), described, starts_run: true };
+        match self.by_name.insert(spawn::NAME.to_owned(), tool) {
+            Some(_) => Err(RegisterError::Repeated(spawn::NAME.to_owned())),
+            None => Ok(self),
+        }
     }
 
     /// Each probe has to be a tool of the set that only reads, and takes what it is to be handed.

@@ -111,6 +111,7 @@ async fn drive(held: &mut HeldRun) -> Result<Rest, GateError> {
             Progress::Allowed => held.execute().await?,
             Progress::Observed => held.step().await?,
             Progress::Waiting(question) => return Ok(Rest::Waiting(question)),
+            Progress::Child(_) => return Err(GateError::Misuse("these tools start no run")),
             Progress::Ended(reason) => return Ok(Rest::Ended(reason)),
         };
     }
@@ -208,6 +209,7 @@ pub(crate) async fn story() -> Result<Told, Box<dyn Error>> {
         rest = match gate.attach(&scope, run).await? {
             Attached::Held(mut held, _) => drive(&mut held).await?,
             Attached::Waiting(question) => Rest::Waiting(question),
+            Attached::Child(_) => return Err("these tools start no run".into()),
             Attached::Ended(reason) => Rest::Ended(reason),
         };
     }

@@ -8,6 +8,7 @@ mod condition;
 mod contents;
 mod draft;
 mod facts;
+mod family;
 mod outcomes;
 mod prepare;
 mod refold;

@@ -373,6 +373,23 @@ impl Store for MemoryStore {
         Box::pin(async move { self.snapshot()?.runs(scope.tenant(), status, page) })
     }
 
+    fn children<'a>(
+        &'a self,
+        scope: &'a Scope,
+        parent: RunId,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.children(scope.tenant(), parent, page) })
+    }
+
+    fn orphans<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        Box::pin(async move { self.snapshot()?.orphans(scope.tenant(), page) })
+    }
+
     fn steps<'a>(
         &'a self,
         scope: &'a Scope,

@@ -167,6 +167,23 @@ impl Store for RecordingStore {
         closed()
     }
 
+    fn children<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: RunId,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        closed()
+    }
+
+    fn orphans<'a>(
+        &'a self,
+        _: &'a Scope,
+        _: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        closed()
+    }
+
     fn steps<'a>(
         &'a self,
         _: &'a Scope,

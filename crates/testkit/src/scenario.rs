@@ -24,12 +24,13 @@ pub use budgets::amounts;
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, KeyId, Signature, Statement};
 use portcullis_domain::budget::HowSettled;
+use portcullis_domain::child;
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall,
-    ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs,
-    RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted,
-    StepStarted, ThreadLabelled, ThreadOpened,
+    ApprovalUsed, Body, ChildAwaited, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate,
+    ProbeCall, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed,
+    ReadAs, RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed,
+    StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::label::{Labels, Origin};
@@ -631,8 +632,8 @@ impl Scenario {
         vec![recorded, self.driver(Durability::Synced)]
     }
 
-    /// Two whole runs with an event of each type that a run and its thread can have: this one, and one of another thread
-    /// in which an unknown outcome resolves by itself.
+    /// Whole runs with an event of each type that a run and its thread can have: this one, one of another thread
+    /// in which an unknown outcome resolves by itself, and one that starts another.
     pub fn every_event(&mut self) -> Vec<Append> {
         let mut appends = self.asking();
         let mut resolving = Self::new(self.seed ^ 0x5eed_0000, self.instance);
@@ -640,7 +641,54 @@ impl Scenario {
         resolving.owner.clone_from(&self.owner);
         resolving.limits.max_total_tokens = Some(100_000);
         appends.extend(resolving.resolving());
+        let mut family = Self::new(self.seed ^ 0xfa11_0000, self.instance);
+        family.owner.clone_from(&self.owner);
+        appends.extend(family.family());
         appends
+    }
+
+    /// A run that waits for one that it started, and both ended by an operator's word.
+    fn family(&mut self) -> Vec<Append> {
+        let mut appends = vec![self.begin()];
+        appends.extend(self.waiting_for_child());
+        let mut child = self.child();
+        child.run_created();
+        appends.push(child.driver(Durability::Synced));
+        self.run_finished(EndReason::OperatorCancelled);
+        appends.push(self.operator());
+        child.run_finished(EndReason::ParentEnded);
+        let statuses = vec![RunStatus::Running, RunStatus::Waiting];
+        let condition = Condition::Operator { run: child.run, statuses, question: None };
+        appends.push(child.append(condition, Durability::Synced));
+        appends
+    }
+
+    /// The appends of a step whose call is a run of its own, opening included. The lease is let go.
+    pub fn waiting_for_child(&mut self) -> Vec<Append> {
+        self.step_opened();
+        self.proposed(br#"{"kind":"tool_call","tool":"files.move","arguments":{"path":"d.txt"}}"#);
+        let recorded = self.driver(Durability::Written);
+        self.judged(allow());
+        self.started();
+        let child = child::id(self.run, self.step);
+        let body = ChildAwaited { child, epoch: self.epoch, active_us: 60 };
+        self.push(Some(self.step), Body::ChildAwaited(body));
+        vec![recorded, self.driver(Durability::Synced)]
+    }
+
+    /// The run that the latest step's call is, with no fact yet: it is not to open the thread, which it shares.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        let mut child = Self::new(self.seed ^ 0xc411_d000, self.instance);
+        child.run = child::id(self.run, self.step);
+        child.thread = self.thread;
+        child.parent = Some(self.run);
+        child.root = Some(self.root.or(self.parent).unwrap_or(self.run));
+        child.owner.clone_from(&self.owner);
+        child.limits = self.limits.clone();
+        child.tool = self.tool.clone();
+        child.at = self.at;
+        child
     }
 
     fn resolving(&mut self) -> Vec<Append> {

@@ -64,6 +64,12 @@ macro_rules! store_reads {
                 status: Option<::portcullis_domain::run::RunStatus>,
                 page: ::portcullis_domain::ports::Page
             ) -> ::portcullis_domain::ports::Rows<::portcullis_domain::run::Run>;
+            fn children(
+                parent: ::portcullis_domain::id::RunId,
+                page: ::portcullis_domain::ports::Page
+            ) -> ::portcullis_domain::ports::Rows<::portcullis_domain::run::Run>;
+            fn orphans(page: ::portcullis_domain::ports::Page)
+                -> ::portcullis_domain::ports::Rows<::portcullis_domain::run::Run>;
             fn steps(
                 run: ::portcullis_domain::id::RunId,
                 page: ::portcullis_domain::ports::Page

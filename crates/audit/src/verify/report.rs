@@ -130,6 +130,14 @@ pub enum Break {
         /// Which event.
         at: Place,
     },
+    /// A run and the one that is said to have started it do not name each other, or the one has what the other has not.
+    #[error("{child} is not what {parent} started, or has more than that one may give")]
+    FamilyMismatch {
+        /// The run below.
+        child: RunId,
+        /// The run above.
+        parent: RunId,
+    },
     /// A cell is not what the events say.
     #[error("`{column}` of {key} in `{table}` is {found}, and the events say {expected}")]
     RowMismatch {

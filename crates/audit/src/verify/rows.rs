@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use portcullis_domain::event::{Body, Event, ProbeStarted};
 use portcullis_domain::fold::{FoldError, RunState};
-use portcullis_domain::id::StepId;
+use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::ports::StoreError;
 use portcullis_domain::question::Question;
 use portcullis_domain::row::{Cell, Row};
-use portcullis_domain::step::Step;
+use portcullis_domain::step::{Step, StepStatus};
 use portcullis_domain::stream::Stream;
 
 use super::report::{self, Break, Place};
@@ -19,12 +19,18 @@ pub(super) struct RunFold {
     pub(super) state: RunState,
     steps: BTreeMap<StepId, Step>,
     question: Option<Question>,
+    /// The run for which this one waits.
+    awaits: Option<RunId>,
+}
+
+fn is_child(state: &RunState, event: &Event, child: RunId) -> bool {
+    event.link.step.is_some_and(|step| portcullis_domain::child::id(state.run.id, step) == child)
 }
 
 impl RunFold {
     pub(super) fn begin(event: &Event) -> Result<Self, FoldError> {
         let state = RunState::begin(event)?;
-        Ok(Self { state, steps: BTreeMap::new(), question: None })
+        Ok(Self { state, steps: BTreeMap::new(), question: None, awaits: None })
     }
 }
 
@@ -49,6 +55,16 @@ impl Walk<'_> {
             Body::QuestionAsked(asked) => {
                 self.folded.questions += 1;
                 self.check_question(&fold.state, asked, event, at)?;
+            }
+            // Looked at when it ends, since only then the run that it is has to be there.
+            Body::ChildAwaited(awaited) => fold.awaits = Some(awaited.child),
+            Body::StepFinished(finished) => {
+                if let Some(child) =
+                    fold.awaits.take_if(|child| is_child(&fold.state, event, *child))
+                {
+                    let done = finished.status == StepStatus::Done;
+                    self.check_child(&fold.state.run, child, done)?;
+                }
             }
             Body::QuestionAnswered(answered) => self.check_answer(&fold.state, answered, at)?,
             Body::ApprovalUsed(_) => self.check_use(&fold.state, event, at)?,
@@ -82,6 +98,10 @@ impl Walk<'_> {
             let stream = report::stream(&Stream::from(fold.state.run.id));
             self.broken(Break::StreamUnfinished { stream, why: error.to_string() })?;
         }
+        if let Some(child) = fold.awaits {
+            self.check_child(&fold.state.run, child, false)?;
+        }
+        self.check_parent(&fold.state.run)?;
         self.compare_steps(fold.steps)?;
         if let Some(question) = fold.question {
             self.compare(&question)?;

@@ -6,8 +6,8 @@ use portcullis_audit::verify::Place;
 use portcullis_audit::{Break, Options, Report};
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Answer;
-use portcullis_domain::event::{Body, ProbeStarted};
-use portcullis_domain::id::JournalId;
+use portcullis_domain::event::{Body, ProbeStarted, RunCreated};
+use portcullis_domain::id::{JournalId, RunId};
 use portcullis_domain::ports::{Store as _, StoredEvent};
 use portcullis_domain::row::Cell;
 use portcullis_domain::run::EndReason;
@@ -119,11 +119,11 @@ fn an_event_of_another_tenant_than_its_run() {
             link.tenant = Tenant::try_from("other".to_owned()).unwrap();
         }
     });
-    // Two runs end, and the contents that one end brought are not the other tenant's.
+    // Five runs end, and the three contents that ends brought are not the other tenant's.
     let mut found = kinds(&report);
     found.sort_unstable();
-    let (content, tenant) = ("content_mismatch", "tenant_mismatch");
-    assert_eq!(found, [content, content, tenant, tenant]);
+    let (content, tenant) = (["content_mismatch"; 3], ["tenant_mismatch"; 5]);
+    assert_eq!(found, [&content[..], &tenant[..]].concat());
 }
 
 #[test]
@@ -144,8 +144,37 @@ fn a_content_that_is_shorter_than_the_event_says() {
         }
     });
     let size = |b: &Break| matches!(b, Break::ContentMismatch { part: "size", .. });
-    assert_eq!(report.breaks.iter().filter(|b| size(b)).count(), 2);
-    assert_eq!(report.breaks.len(), 2, "{:?}", report.breaks);
+    assert_eq!(report.breaks.iter().filter(|b| size(b)).count(), 5);
+    assert_eq!(report.breaks.len(), 5, "{:?}", report.breaks);
+}
+
+/// A record that was written anew with other words about who started whom, each event rightly chained and folded.
+#[test]
+fn a_link_between_runs_that_is_forged() {
+    type Forge = fn(&mut RunCreated);
+    let forges: [(&str, Forge); 6] = [
+        ("the limits are wider", |created| created.limits.max_steps += 1),
+        ("the agent is not confined", |created| created.unconfined_agent = true),
+        ("a tool is another one", |created| created.tools[0].spec = created.tools[1].spec),
+        ("the owner is another one", |created| created.owner.push('x')),
+        ("the parent is another one", |created| created.parent = Some(RunId::from_bytes([9; 16]))),
+        ("it has no parent", |created| created.parent = None),
+    ];
+    for (what, forge) in forges {
+        let report = edit(|body| {
+            // The two that a call started: the one that a host did has a limit on models.
+            if let Body::RunCreated(created) = body
+                && created.parent.is_some()
+                && created.limits.max_model_calls.is_none()
+            {
+                forge(created);
+            }
+        });
+        let found = kinds(&report);
+        assert!(found.iter().any(|kind| kind == "family_mismatch"), "{what}: {found:?}");
+    }
+    // The control is the record without a lie.
+    assert!(edit(|_| {}).intact);
 }
 
 #[test]

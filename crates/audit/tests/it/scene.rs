@@ -7,12 +7,13 @@ use portcullis_audit::keys::{KeyEntry, Keyring, SigningKey};
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, Statement};
 use portcullis_domain::budget::{Amounts, BudgetScope, Caps, Day, HowSettled};
+use portcullis_domain::child;
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, LeaseAcquired, LeaseCause,
-    LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted, QuestionAnswered,
-    QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished, StepJudged,
-    StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
+    ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, ChildAwaited, LeaseAcquired,
+    LeaseCause, LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted,
+    QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished,
+    StepJudged, StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{AttemptId, QuestionId, RunId, StepId, ThreadId};
@@ -96,6 +97,7 @@ impl Scene {
         let second = self.create(Some(first));
         self.model_call(second);
         self.expired_call(second);
+        self.family();
         self.complete(first);
         self.late(first);
         self.erase(first);
@@ -235,6 +237,91 @@ impl Scene {
         };
         let specs = specs.iter().map(ToolSpec::canonical).collect();
         self.append(condition, events, vec![goal, salt], specs);
+        run
+    }
+
+    /// A run that starts two others, of which one completes and the other is ended with it.
+    fn family(&mut self) {
+        let parent = self.create(None);
+        let first = self.started_run(parent);
+        let result = self.content("{}");
+        let done = RunFinished {
+            reason: EndReason::GoalCompleted,
+            note: None,
+            result: Some(result.reference()),
+            by: None,
+        };
+        self.end_waiting(first, done, vec![result]);
+        self.take(parent);
+        let (step, content) = (self.state(parent).step().unwrap().id, self.content("{\"x\":1}"));
+        let finished = StepFinished {
+            status: StepStatus::Done,
+            read: None,
+            observation: Some(Self::result(content.reference())),
+            active_us: 3,
+        };
+        self.drive(parent, Some(step), vec![Body::StepFinished(finished)], vec![content]);
+        let second = self.started_run(parent);
+        for (run, reason) in
+            [(parent, EndReason::OperatorCancelled), (second, EndReason::ParentEnded)]
+        {
+            self.end_waiting(
+                run,
+                RunFinished { reason, note: None, result: None, by: None },
+                Vec::new(),
+            );
+        }
+    }
+
+    /// Ends a run that nobody drives.
+    fn end_waiting(&mut self, run: RunId, body: RunFinished, contents: Vec<Content>) {
+        let condition = Condition::Operator {
+            run,
+            statuses: vec![RunStatus::Running, RunStatus::Waiting],
+            question: None,
+        };
+        let events = vec![(run.into(), None, Body::RunFinished(body))];
+        self.append(condition, events, contents, Vec::new());
+    }
+
+    /// A run that a call of the parent's next step is.
+    fn started_run(&mut self, parent: RunId) -> RunId {
+        let step = self.open(parent);
+        let call = self.call(parent, None);
+        let allow = Verdict::Allow { rules: vec!["class".to_owned()] };
+        let run = child::id(parent, step);
+        let epoch = self.state(parent).run.epoch;
+        let bodies = vec![
+            self.judged(parent, &call.admitted, allow),
+            self.started(parent, call.admitted.call),
+            Body::ChildAwaited(ChildAwaited { child: run, epoch, active_us: 3 }),
+        ];
+        self.drive(parent, Some(step), bodies, Vec::new());
+        let above = self.state(parent).run;
+        let (goal, salt) = (self.content("a part"), self.content("salt of a part"));
+        let created = RunCreated {
+            owner: above.owner,
+            thread: above.thread,
+            parent: Some(parent),
+            root: above.root,
+            goal: goal.reference(),
+            salt: salt.reference(),
+            limits: above.limits,
+            tools: above.tools,
+            policy: above.policy,
+            agent: above.agent,
+            unconfined_agent: false,
+        };
+        let condition = Condition::Driver {
+            run,
+            seq: 0,
+            epoch: Epoch::NONE,
+            take: None,
+            live_at: None,
+            label_seq: None,
+        };
+        let events = vec![(run.into(), None, Body::RunCreated(created))];
+        self.append(condition, events, vec![goal, salt], Vec::new());
         run
     }
 

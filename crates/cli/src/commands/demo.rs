@@ -213,6 +213,7 @@ impl Stage {
         let gate = Gate::new(ready.gatehouse.parts.clone());
         match gate.attach(&Scope::of_file_owner(), run).await? {
             Attached::Waiting(question) => Ok(Driven::Waiting(question)),
+            Attached::Child(child) => Ok(Driven::Child(child)),
             Attached::Ended(reason) => Ok(Driven::Ended(reason)),
             Attached::Held(held, _) => {
                 let agent = self.agent()?;
@@ -288,7 +289,7 @@ impl Stage {
         let how = match driven {
             Driven::Ended(reason) => reason.as_str(),
             Driven::Stopped => return Ok(Exit::Stopped),
-            Driven::Waiting(_) => "waiting",
+            Driven::Waiting(_) | Driven::Child(_) => "waiting",
         };
         let sentence =
             format!("the demo did not go as it should ({how}); see {}", self.base.display());

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use portcullis_domain::id::QuestionId;
-use portcullis_domain::ports::DamagedRow;
+use portcullis_domain::child::MAX_DEPTH;
+use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::ports::{DamagedRow, StoreError};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::{OnRejection, Reviewers};
@@ -42,6 +43,8 @@ struct Line {
     soon: bool,
     /// Others of this page that ask for the same call.
     alike: Vec<QuestionId>,
+    /// The runs from the top of the tree down to the one that asks.
+    path: Vec<RunId>,
 }
 
 /// Runs the command.
@@ -89,7 +92,23 @@ async fn line(
         !overdue && question.expires_at.is_some_and(|at| at <= now.after(before))
     });
     let again = again::earlier_yes(db, scope, &question).await?;
-    Ok(Line { question, tool, card, reason, again, overdue, soon, alike: Vec::new() })
+    let path = path(reading, question.run).await?;
+    Ok(Line { question, tool, card, reason, again, overdue, soon, alike: Vec::new(), path })
+}
+
+/// The runs from the top of the tree down to this one; what cannot be read ends it.
+async fn path(reading: &Reading, run: RunId) -> Result<Vec<RunId>, Failure> {
+    let (mut path, mut next) = (Vec::new(), Some(run));
+    while let Some(run) = next.filter(|_| path.len() <= MAX_DEPTH) {
+        path.push(run);
+        next = match reading.db().run(&reading.scope, run).await {
+            Ok(state) => state.and_then(|state| state.run.parent),
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    path.reverse();
+    Ok(path)
 }
 
 /// Names with each question the others that have the same card and ask the same people.
@@ -123,9 +142,10 @@ fn json(
     let questions = lines
         .iter()
         .map(|line| match line {
-            Ok(Line { question, card, reason, again, alike, soon, .. }) => {
+            Ok(Line { question, card, reason, again, alike, soon, path, .. }) => {
                 let question = QuestionJson::of(question, now, card, reason.as_deref(), *again);
-                RowJson::Whole(question.with_alike(alike.clone()).ending_soon(*soon))
+                let question = question.with_alike(alike.clone()).on_path(path.clone());
+                RowJson::Whole(question.ending_soon(*soon))
             }
             Err(damaged) => RowJson::damaged(damaged),
         })
@@ -172,6 +192,9 @@ fn how_to_decide(lines: &[Result<Line, DamagedRow>]) -> Vec<&'static str> {
     if lines.iter().flatten().any(|line| !line.alike.is_empty()) {
         rows.push("decide on all that ask for the same call: portcullis approve QUESTION --alike");
     }
+    if lines.iter().flatten().any(|line| line.path.len() > 1) {
+        rows.push("a run below another one is shown with the top of its tree: resume that one");
+    }
     if any(QuestionKind::UnknownOutcome) {
         rows.push("settle an unknown_outcome: portcullis answer QUESTION happened|did-not-happen|run-again");
     }
@@ -185,7 +208,10 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 8] {
             let reviewers = &question.reviewers;
             [
                 question.id.to_string(),
-                question.run.to_string(),
+                match line.path.first().filter(|top| **top != question.run) {
+                    None => question.run.to_string(),
+                    Some(top) => format!("{} of {top}", question.run),
+                },
                 tool.as_deref().map_or_else(dash, |tool| text::one_line(tool, 60)),
                 question.kind.as_str().to_owned(),
                 question.asked_at.to_string(),

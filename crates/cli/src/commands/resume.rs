@@ -1,6 +1,7 @@
 //! `portcullis resume`: goes on with runs that stopped, or that a person has answered.
 
 use portcullis_domain::budget::BudgetScope;
+use portcullis_domain::child;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{MAX_PAGE, Page, Pages};
@@ -20,6 +21,7 @@ use crate::lookup::{self, RunArg};
 use crate::progress::MAX_STEPS;
 use crate::signals::Signals;
 use crate::start::{self, Flags, Ready};
+use crate::tree::Tree;
 
 /// Arguments of `resume`.
 #[derive(Debug, clap::Args)]
@@ -80,7 +82,9 @@ async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<Ru
         let mut pages = Pages::all();
         while let Some(page) = pages.next_page() {
             let rows = store.runs(scope, Some(status), page).await?.rows;
-            ids.extend(rows.iter().flatten().map(|run| (run.created_at, run.id)));
+            // Runs that a call started are gone on with by their tree, from the top.
+            let tops = rows.iter().flatten().filter(|run| !child::is_derived(run.id));
+            ids.extend(tops.map(|run| (run.created_at, run.id)));
             pages.read(rows.len());
         }
     }
@@ -133,18 +137,21 @@ pub(crate) async fn resume(
     }
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
+    let reads = gatehouse.parts.tools.read_only();
     let prepared = start::prepare(
         &agent,
         model,
         globals,
         &config,
         files.as_deref(),
-        &gatehouse,
+        reads.clone(),
         told.as_ref(),
     )?;
     start::warn_of_unset(&agent, globals, flags);
-    let driven = match Gate::new(gatehouse.parts).attach(&scope, run).await? {
+    let gate = Gate::new(gatehouse.parts);
+    let driven = match gate.attach(&scope, run).await? {
         Attached::Waiting(question) => Driven::Waiting(question),
+        Attached::Child(child) => Driven::Child(child),
         Attached::Ended(reason) => Driven::Ended(reason),
         Attached::Held(held, _) => match prepared.start() {
             Ok(started) => {
@@ -159,11 +166,21 @@ pub(crate) async fn resume(
             }
         },
     };
-    if start::said_yes(driven, flags, globals, progress).await? {
+    let tree = Tree {
+        gate: &gate,
+        database: gatehouse.database.as_ref(),
+        agent: &agent,
+        files: files.as_deref(),
+        config: &config,
+        globals,
+        reads,
+        told: told.as_ref(),
+    };
+    let rest = tree.follow(state.run.root, Rest { run, driven }, signals).await?;
+    if start::said_yes(rest.driven, flags, globals, progress).await? {
         drop((gatehouse.database, heads));
         return Box::pin(resume(run, flags, globals, signals)).await;
     }
-    let rest = Rest { run, driven };
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
 }
 

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::launch::Launch;
 use crate::signals::Signals;
 use crate::start::{self, Flags};
+use crate::tree::Tree;
 
 /// The longest goal, in bytes.
 const MAX_GOAL: usize = 64 * 1024;
@@ -138,8 +139,9 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     start::sweep(&ready).await;
     start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());
-    let (house, told) = (&ready.gatehouse, ready.progress.as_ref());
-    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), house, told)?;
+    let (reads, told) = (ready.gatehouse.parts.tools.read_only(), ready.progress.as_ref());
+    let known = reads.clone();
+    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), known, told)?;
     let progress = ready.progress.as_deref();
     start::warn_of_unset(&agent, globals, &args.flags);
     start::tell_unnamed(&config, globals, progress);
@@ -153,9 +155,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         unconfined_agent: agent.is_unconfined(),
     };
     let database = ready.gatehouse.database.as_ref();
-    let held = Gate::new(ready.gatehouse.parts).begin(&Scope::of_file_owner(), task).await?;
+    let gate = Gate::new(ready.gatehouse.parts);
+    let held = gate.begin(&Scope::of_file_owner(), task).await?;
     let run = held.run();
-    let launch = Launch { agent, files, config: config.path };
+    let launch = Launch { agent, files, config: config.path.clone() };
     if let Err(failure) = launch.keep(&globals.place.launches(), run) {
         held.close().await?;
         let again = drive::command(globals, &format!("resume {run} --agent … --files … -c …"));
@@ -178,10 +181,20 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
     }
-    if start::said_yes(driven, &args.flags, globals, progress).await? {
+    let tree = Tree {
+        gate: &gate,
+        database,
+        agent: &launch.agent,
+        files: launch.files.as_deref(),
+        config: &config,
+        globals,
+        reads,
+        told: told,
+    };
+    let rest = tree.follow(run, Rest { run, driven }, &mut signals).await?;
+    if start::said_yes(rest.driven, &args.flags, globals, progress).await? {
         drop((ready.gatehouse.database, ready.heads));
         return resume::resume(run, &args.flags, globals, &mut signals).await;
     }
-    let rest = Rest { run, driven };
     drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await
 }

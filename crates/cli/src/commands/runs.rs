@@ -166,6 +166,9 @@ fn cells(line: &Result<Line, DamagedRow>) -> [String; 7] {
             run.created_at.to_string(),
             waits.as_ref().map_or_else(dash, Waits::brief),
             match goal.text() {
+                Ok(goal) if run.parent.is_some() => {
+                    format!("below {}: {}", run.root, text::one_line(&goal, GOAL_BYTES))
+                }
                 Ok(goal) => text::one_line(&goal, GOAL_BYTES),
                 Err(why) => format!("({why})"),
             },

@@ -4,7 +4,7 @@ use std::io;
 
 use portcullis_domain::id::QuestionId;
 use portcullis_domain::observation::ObservationKind;
-use portcullis_domain::ports::{DamagedRow, Rows};
+use portcullis_domain::ports::{DamagedRow, Page, Rows};
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::Run;
 use portcullis_domain::step::Step;
@@ -18,7 +18,7 @@ use crate::output::table::Columns;
 use crate::output::{Out, card, invalid, screen, text};
 use crate::reading::{PageArgs, Reading};
 use crate::waits::{Counts, Waits};
-use crate::wire::{QuestionJson, RowJson, RunJson, ShowJson, StepJson, Text};
+use crate::wire::{ChildJson, QuestionJson, RowJson, RunJson, ShowJson, StepJson, Text};
 
 /// The largest observation that is read for a row.
 const MAX_OBSERVATION_BYTES: u64 = 1 << 20;
@@ -28,6 +28,9 @@ const INVALID: ObservationKind = ObservationKind::InvalidProposal;
 
 /// The most bytes of an observation in a row.
 const SUMMARY_BYTES: usize = 80;
+
+/// How many of the runs that it started are shown.
+const CHILDREN: u32 = 100;
 
 /// Arguments of `show`.
 #[derive(Debug, clap::Args)]
@@ -91,6 +94,7 @@ struct Shown {
     result: Option<Words>,
     shows: Shows,
     waits: Option<Waits>,
+    children: Rows<Run>,
     steps: Rows<Step>,
     observations: Vec<Option<Words>>,
     page: PageArgs,
@@ -124,6 +128,8 @@ impl Shown {
         }
         let [note, result] = texts;
         let steps = db.steps(scope, run.id, page.page()).await?;
+        let first = Page { offset: 0, limit: CHILDREN };
+        let children = db.children(scope, run.id, first).await?;
         let mut observations = Vec::with_capacity(steps.rows.len());
         for step in &steps.rows {
             let content = step.as_ref().ok().and_then(|step| step.observation.as_ref()?.content);
@@ -141,6 +147,7 @@ impl Shown {
             waits: Waits::stored(reading, &run).await?,
             run,
             shows,
+            children,
             steps,
             observations,
             page,
@@ -163,6 +170,14 @@ impl Shown {
             Ok(step) => RowJson::Whole(StepJson::of(step, seen.as_ref())),
             Err(damaged) => RowJson::damaged(damaged),
         });
+        let children = self.children.rows.iter().map(|child| match child {
+            Ok(child) => RowJson::Whole(ChildJson {
+                run: child.id,
+                status: child.status.as_str(),
+                reason: child.reason.map(|reason| reason.as_str()),
+            }),
+            Err(damaged) => RowJson::damaged(damaged),
+        });
         let text = |reference, words: &Option<Words>| {
             Option::zip(reference, words.as_ref()).map(|(at, words)| Text::of(at, words))
         };
@@ -171,6 +186,8 @@ impl Shown {
             note: text(self.run.note, &self.note),
             result: text(self.run.result, &self.result),
             question,
+            children: children.collect(),
+            children_total: self.children.total,
             steps: steps.collect(),
             steps_total: self.steps.total,
             limit: self.page.limit,
@@ -232,6 +249,19 @@ impl Shown {
         own("thread", &run.thread.to_string());
         if let Some(parent) = run.parent {
             own("parent", &parent.to_string());
+        }
+        if run.root != run.id && Some(run.root) != run.parent {
+            own("top", &run.root.to_string());
+        }
+        for child in &self.children.rows {
+            let shown = match child {
+                Ok(child) => {
+                    let how = child.reason.map_or_else(|| child.status.as_str(), |r| r.as_str());
+                    format!("{} {how}", child.id)
+                }
+                Err(damaged) => format!("{} damaged", damaged.key),
+            };
+            own("started", &shown);
         }
         self.foreign(&mut rows, columns);
         rows

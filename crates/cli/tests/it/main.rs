@@ -31,6 +31,7 @@ mod scene;
 mod setup;
 mod spend;
 mod stopped;
+mod tree;
 mod verify;
 mod view;
 mod watch;

@@ -188,6 +188,9 @@ pub enum StoreError {
         /// What it has no room of.
         cap: Cap,
     },
+    /// The run that started this one has ended, so this one may do nothing more but end.
+    #[error("the run that started this one has ended; this one is to end too")]
+    ParentEnded,
     /// The sweep came too early.
     #[error("the question is not due yet")]
     NotDue,
@@ -254,6 +257,7 @@ impl StoreError {
             | Self::DigestChanged
             | Self::OutcomeOpen { .. }
             | Self::BudgetSpent { .. }
+            | Self::ParentEnded
             | Self::NotDue => Disposition::Refuse,
             Self::WriterTooOld
             | Self::Damaged { .. }
@@ -425,6 +429,21 @@ pub trait Store: Send + Sync {
         &'a self,
         scope: &'a Scope,
         status: Option<RunStatus>,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>>;
+
+    /// The runs that a run started, in the order in which they were created.
+    fn children<'a>(
+        &'a self,
+        scope: &'a Scope,
+        parent: RunId,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>>;
+
+    /// Runs that have not ended though the run that started them has, in the order in which they were created.
+    fn orphans<'a>(
+        &'a self,
+        scope: &'a Scope,
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>>;
 

@@ -13,7 +13,7 @@ use crate::error::GateError;
 use crate::{operator, take};
 
 /// How many runs one look takes up at most.
-const MAX_TAKEN_UP: usize = 10_000;
+pub(super) const MAX_TAKEN_UP: usize = 10_000;
 
 impl Inner {
     pub(super) async fn take_up(self: &Arc<Self>) -> Result<TakenUp, Unserved> {
@@ -21,6 +21,7 @@ impl Inner {
         let expired = operator::sweep_due(parts, scope).await?;
         let mut found = self.granted().await?;
         found.extend(self.left_behind().await?);
+        found.extend(self.awaited().await?);
         let mut runs = 0_u64;
         for (owner, run) in found {
             self.enter(owner, Entry { job: Job::GoOn(run), tell: Vec::new() }).await?;
@@ -80,7 +81,7 @@ impl Inner {
     }
 
     /// Whether the run is neither at a place here nor in line, and may be tried.
-    fn is_new(&self, run: RunId) -> bool {
+    pub(super) fn is_new(&self, run: RunId) -> bool {
         let now = self.gate.parts().clock.monotonic();
         let state = self.lock();
         !state.driven.contains_key(&run)
@@ -90,7 +91,10 @@ impl Inner {
 }
 
 /// What was read of a run; nothing of one that cannot be read, which keeps no other from going on.
-fn readable<T>(run: RunId, read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+pub(super) fn readable<T>(
+    run: RunId,
+    read: Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(StoreError::Damaged { table }) => {

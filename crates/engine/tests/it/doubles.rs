@@ -122,6 +122,7 @@ fn a_store_that_fails_on_the_nth_append_doubles_nothing() {
                 assert_eq!(number, 4, "{error}");
                 world.answer("ann", &world.question(run), Answer::Happened).unwrap();
             }
+            Attached::Child(child) => panic!("{number} {error}: waits for {child}"),
             Attached::Ended(reason) => panic!("{number} {error}: ended as {reason:?}"),
         }
         assert_eq!(world.tools.effects("write"), u32::from(number == 4), "{number} {error}");

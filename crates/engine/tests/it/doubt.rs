@@ -32,7 +32,9 @@ fn overtaken_after(world: &World, append: u64) -> (Gate, Arc<Mutex<Option<HeldRu
         clock.jump(now.after(Duration::from_secs(31)));
         match block_on(other.attach(&scope, runs[0].as_ref().unwrap().id)).unwrap() {
             Attached::Held(held, _) => *keep.lock().unwrap() = Some(held),
-            Attached::Waiting(_) | Attached::Ended(_) => panic!("nobody can take it up"),
+            Attached::Waiting(_) | Attached::Child(_) | Attached::Ended(_) => {
+                panic!("nobody can take it up")
+            }
         }
     });
     parts.store = Arc::new(witnessed);

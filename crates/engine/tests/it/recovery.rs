@@ -91,6 +91,7 @@ fn unknown_then(
         let progress = world.attach(2, run).map(|attached| match attached {
             Attached::Held(_, progress) => progress,
             Attached::Waiting(question) => Progress::Waiting(question),
+            Attached::Child(child) => Progress::Child(child),
             Attached::Ended(reason) => Progress::Ended(reason),
         });
         return (run, progress);

@@ -57,7 +57,7 @@ fn attach(world: &World, policy: &Arc<Watching>, pid: u32, run: RunId) -> HeldRu
     match block_on(gate(world, policy, pid).attach(world.scope(), run)).unwrap() {
         Attached::Held(held, Progress::Allowed) => held,
         Attached::Held(_, progress) => panic!("{progress:?}"),
-        Attached::Waiting(_) | Attached::Ended(_) => panic!("not held"),
+        Attached::Waiting(_) | Attached::Child(_) | Attached::Ended(_) => panic!("not held"),
     }
 }
 

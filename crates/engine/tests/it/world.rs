@@ -198,6 +198,7 @@ impl World {
         match self.attach(pid, run).unwrap() {
             Attached::Held(held, progress) => (held, progress),
             Attached::Waiting(question) => panic!("waits for {question}"),
+            Attached::Child(child) => panic!("waits for {child}"),
             Attached::Ended(reason) => panic!("ended: {reason:?}"),
         }
     }

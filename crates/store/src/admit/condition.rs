@@ -11,7 +11,7 @@ use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
 use super::refold::refold;
-use super::{Base, budgets, facts, outcomes};
+use super::{Base, budgets, facts, family, outcomes};
 
 /// What an append is about.
 #[derive(Debug)]
@@ -84,6 +84,7 @@ pub(super) fn check(
     };
     check_labels(base, tenant, append, &subject)?;
     outcomes::check(base, tenant, append, &subject)?;
+    family::check(base, tenant, append, &subject)?;
     Ok(subject)
 }
 

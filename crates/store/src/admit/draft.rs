@@ -15,7 +15,7 @@ use super::budgets::Budgets;
 use super::condition::Subject;
 use super::contents::{Named, contents, specs};
 use super::prepare::Payload;
-use super::{Admitted, Base, Chain, Changed, TermChange, link};
+use super::{Admitted, Base, Chain, Changed, TermChange, family, link};
 
 pub(super) struct Draft<'a> {
     base: &'a mut dyn Base,
@@ -237,14 +237,7 @@ impl<'a> Draft<'a> {
             Some(thread) if thread.row.owner != body.owner => return Err(StoreError::NotAdmitted),
             Some(_) => {}
         }
-        let root = match body.parent {
-            None => run,
-            Some(parent) => match self.base.run(parent)? {
-                Some(parent) if parent.run.tenant == *self.tenant => parent.run.root,
-                _ => return Err(StoreError::NotFound("parent run")),
-            },
-        };
-        if body.root == root { Ok(()) } else { Err(StoreError::NotAdmitted) }
+        family::created(self.base, self.tenant, run, body)
     }
 
     fn fold_thread(&mut self, event: &Event) -> Result<(), StoreError> {

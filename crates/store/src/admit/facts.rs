@@ -31,6 +31,7 @@ fn driver(body: &Body, takes: bool) -> bool {
         | Body::StepProposed(_)
         | Body::StepJudged(_)
         | Body::StepStarted(_)
+        | Body::ChildAwaited(_)
         | Body::StepRestarted(_)
         | Body::ProbeStarted(_)
         | Body::ProbeFinished(_)

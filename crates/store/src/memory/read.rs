@@ -111,6 +111,29 @@ impl State {
         Ok(page_of(&rows, page))
     }
 
+    pub(super) fn children(
+        &self,
+        tenant: &Tenant,
+        parent: RunId,
+        page: Page,
+    ) -> Result<Rows<Run>, StoreError> {
+        check_page(page)?;
+        let of = (text(tenant.as_str()), blob(parent.as_bytes()));
+        Ok(page_of(&self.select::<Run>(&[("tenant", &of.0), ("parent", &of.1)]), page))
+    }
+
+    pub(super) fn orphans(&self, tenant: &Tenant, page: Page) -> Result<Rows<Run>, StoreError> {
+        check_page(page)?;
+        let open = |row: &[Cell]| cell::<Run>(row, "finished_at") == Some(&Cell::Null);
+        let mut rows = self.select::<Run>(&[("tenant", &text(tenant.as_str()))]);
+        rows.retain(|row| {
+            let parent = cell::<Run>(row, "parent");
+            let parent = parent.and_then(|id| self.row(Run::TABLE, std::slice::from_ref(id)));
+            open(row) && parent.is_some_and(|parent| !open(parent))
+        });
+        Ok(page_of(&rows, page))
+    }
+
     pub(super) fn question(&self, id: QuestionId) -> Result<Option<Question>, StoreError> {
         self.row(Question::TABLE, &[blob(id.as_bytes())]).map(|row| need_row(row)).transpose()
     }

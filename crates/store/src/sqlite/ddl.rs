@@ -11,6 +11,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, sql: WAITS, oldest_writer: 3 },
     // A writer of before would call no model, but take a run up without settling what it holds.
     Migration { version: 4, sql: BUDGETS, oldest_writer: 4 },
+    // A writer of before would drive a run on whose parent has ended, and could not say what a run waits for.
+    Migration { version: 5, sql: CHILDREN, oldest_writer: 5 },
 ];
 
 /// The state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
@@ -277,6 +279,71 @@ CREATE TABLE budgets (
     hash BLOB NOT NULL
 ) STRICT;
 CREATE INDEX budgets_held ON budgets (tenant) WHERE holds <> '[]';
+";
+
+/// A run may wait for one that it started; the rest of the condition is that of [`WAITS`], and so are the rows. Children are
+/// found by their parent, and few of those that have not ended have one that has.
+const CHILDREN: &str = "
+CREATE TABLE runs_of_trees (
+    id BLOB NOT NULL PRIMARY KEY,
+    tenant TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    thread BLOB NOT NULL,
+    parent BLOB,
+    root BLOB NOT NULL,
+    goal TEXT NOT NULL,
+    salt TEXT NOT NULL,
+    limits TEXT NOT NULL,
+    tools TEXT NOT NULL,
+    policy BLOB NOT NULL,
+    agent TEXT NOT NULL,
+    unconfined_agent INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    status TEXT NOT NULL,
+    reason TEXT,
+    note TEXT,
+    result TEXT,
+    step_count INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    denials INTEGER NOT NULL,
+    active_us INTEGER NOT NULL,
+    question BLOB,
+    epoch INTEGER NOT NULL,
+    holder TEXT,
+    waits TEXT,
+    free_since INTEGER,
+    finished_at INTEGER,
+    seq INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    CONSTRAINT what_a_run_waits_for CHECK (
+        CASE
+            WHEN status IN ('completed', 'failed', 'cancelled') THEN waits IS NULL AND free_since IS NULL
+            WHEN waits = 'driver' THEN holder IS NOT NULL AND free_since IS NULL
+            WHEN waits IN ('people', 'outcome')
+                THEN status = 'waiting' AND question IS NOT NULL AND free_since IS NULL
+            WHEN waits = 'child'
+                THEN status = 'waiting' AND question IS NULL AND holder IS NULL AND free_since IS NULL
+            WHEN waits = 'grant' THEN status = 'waiting' AND question IS NOT NULL AND free_since IS NOT NULL
+            WHEN waits = 'resume' THEN free_since IS NOT NULL
+            ELSE 0
+        END
+    )
+) STRICT;
+
+INSERT INTO runs_of_trees (rowid, id, tenant, owner, thread, parent, root, goal, salt, limits, tools, policy, agent,
+    unconfined_agent, created_at, status, reason, note, result, step_count, failures, denials, active_us, question,
+    epoch, holder, waits, free_since, finished_at, seq, hash)
+SELECT rowid, id, tenant, owner, thread, parent, root, goal, salt, limits, tools, policy, agent,
+    unconfined_agent, created_at, status, reason, note, result, step_count, failures, denials, active_us, question,
+    epoch, holder, waits, free_since, finished_at, seq, hash
+FROM runs ORDER BY rowid;
+
+DROP TABLE runs;
+ALTER TABLE runs_of_trees RENAME TO runs;
+CREATE INDEX runs_by_tenant ON runs (tenant);
+CREATE INDEX runs_by_status ON runs (tenant, status);
+CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE INDEX runs_open_children ON runs (tenant) WHERE parent IS NOT NULL AND finished_at IS NULL;
 ";
 
 #[cfg(test)]

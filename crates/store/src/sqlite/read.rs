@@ -28,6 +28,9 @@ type Result<T> = std::result::Result<T, StoreError>;
 
 const RUNS: &str = "FROM runs WHERE tenant = ?1 ORDER BY rowid DESC";
 const RUNS_BY_STATUS: &str = "FROM runs WHERE tenant = ?1 AND status = ?2 ORDER BY rowid DESC";
+const CHILDREN: &str = "FROM runs WHERE parent = ?2 AND tenant = ?1 ORDER BY rowid";
+const ORPHANS: &str = "FROM runs WHERE tenant = ?1 AND parent IS NOT NULL AND finished_at IS NULL \
+    AND EXISTS (SELECT 1 FROM runs p WHERE p.id = runs.parent AND p.finished_at IS NOT NULL) ORDER BY rowid";
 const STEPS: &str = r#"FROM steps WHERE run = ?1 ORDER BY "index""#;
 const QUESTIONS: &str = "FROM questions q WHERE EXISTS \
     (SELECT 1 FROM runs r WHERE r.id = q.run AND r.tenant = ?1) ORDER BY q.rowid";
@@ -49,9 +52,11 @@ const HELD_BUDGETS: &str = "FROM budgets WHERE tenant = ?1 AND holds <> '[]' ORD
 
 /// Every list, for the test that looks at how SQLite answers it.
 #[cfg(test)]
-pub(super) const LISTS: [&str; 8] = [
+pub(super) const LISTS: [&str; 10] = [
     RUNS,
     RUNS_BY_STATUS,
+    CHILDREN,
+    ORPHANS,
     STEPS,
     QUESTIONS,
     QUESTIONS_OF_RUN,
@@ -124,6 +129,19 @@ pub(super) fn runs(
         None => page(conn, RUNS, &[&tenant.as_str()], wanted),
         Some(status) => page(conn, RUNS_BY_STATUS, &[&tenant.as_str(), &status.as_str()], wanted),
     }
+}
+
+pub(super) fn children(
+    conn: &Connection,
+    tenant: &Tenant,
+    parent: RunId,
+    wanted: Page,
+) -> Result<Rows<Run>> {
+    page(conn, CHILDREN, &[&tenant.as_str(), parent.as_bytes()], wanted)
+}
+
+pub(super) fn orphans(conn: &Connection, tenant: &Tenant, wanted: Page) -> Result<Rows<Run>> {
+    page(conn, ORPHANS, &[&tenant.as_str()], wanted)
 }
 
 pub(super) fn steps(

@@ -338,6 +338,23 @@ impl Store for SqliteStore {
         self.read(scope, move |conn, tenant| read::runs(conn, tenant, status, page))
     }
 
+    fn children<'a>(
+        &'a self,
+        scope: &'a Scope,
+        parent: RunId,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::children(conn, tenant, parent, page))
+    }
+
+    fn orphans<'a>(
+        &'a self,
+        scope: &'a Scope,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Rows<Run>, StoreError>> {
+        self.read(scope, move |conn, tenant| read::orphans(conn, tenant, page))
+    }
+
     fn steps<'a>(
         &'a self,
         scope: &'a Scope,

@@ -321,14 +321,7 @@ fn a_database_without_budgets_is_upgraded_and_holds() {
     run.step_opened();
     block_on(store.append(&scope(), run.driver(Durability::Synced))).unwrap();
     drop(store);
-    let conn = rusqlite::Connection::open(&path).unwrap();
-    conn.execute_batch(
-        "DROP TABLE budgets; DELETE FROM migrations WHERE version >= 4;
-         UPDATE meta SET value = 3 WHERE name = 'oldest_writer'; PRAGMA user_version = 3;
-         PRAGMA wal_checkpoint(TRUNCATE);",
-    )
-    .unwrap();
-    drop(conn);
+    crate::former::set_back(&path, 3);
 
     let store = open_at(&path, Vec::new()).unwrap();
     run.holds(portcullis_testkit::scenario::amounts(10), true);

@@ -43,7 +43,11 @@ pub(crate) fn set_back(path: &Path, version: usize) {
                 |row| row.get(0),
             )
             .unwrap();
-        let order = if table == "leases" { "run" } else { "rowid" };
+        let order = match table.as_str() {
+            "leases" => "run",
+            "reminders" => "question",
+            _ => "rowid",
+        };
         conn.execute_batch(&format!(
             "INSERT INTO main.{table} ({columns}) SELECT {columns} FROM today.{table} ORDER BY {order}"
         ))
@@ -96,6 +100,11 @@ fn history(run: &mut Scenario, wait: Option<Wait>) -> Vec<Append> {
         Some(Wait::Driver) => vec![run.begin()],
         Some(Wait::People) => asked(run, QuestionKind::Approval),
         Some(Wait::Outcome) => asked(run, QuestionKind::UnknownOutcome),
+        Some(Wait::Child) => {
+            let mut appends = vec![run.begin()];
+            appends.extend(run.waiting_for_child());
+            appends
+        }
         Some(Wait::Grant) => {
             let mut appends = asked(run, QuestionKind::Approval);
             run.tick(second);
@@ -136,7 +145,9 @@ fn the_runs_of_the_schema_before_are_given_what_the_fold_says() {
     let backend = fresh();
     let path = backend.path();
     let store = open_at(&path, Vec::new()).unwrap();
-    let waits: Vec<Option<Wait>> = Wait::ALL.into_iter().map(Some).chain([None]).collect();
+    // The schema before had no runs that wait for others.
+    let before = Wait::ALL.into_iter().filter(|wait| *wait != Wait::Child);
+    let waits: Vec<Option<Wait>> = before.map(Some).chain([None]).collect();
     for (seed, wait) in (1..).zip(&waits) {
         let mut run = Scenario::new(seed, store.instance());
         // Another owner each: an open outcome keeps its tool.
@@ -180,6 +191,8 @@ fn a_run_that_names_no_wait_or_half_of_one_is_refused_by_the_schema() {
         (Some(Wait::Driver), "waits = 'driver', holder = NULL"),
         (Some(Wait::People), "waits = 'people', question = NULL"),
         (Some(Wait::Outcome), "waits = 'outcome', status = 'running'"),
+        (Some(Wait::Child), "waits = 'child', status = 'running'"),
+        (Some(Wait::Child), "waits = 'child', free_since = 1"),
         (Some(Wait::Grant), "waits = 'grant', free_since = NULL"),
         (Some(Wait::Resume), "waits = 'resume', free_since = NULL"),
         (None, "waits = 'resume', free_since = 1"),

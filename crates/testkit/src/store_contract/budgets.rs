@@ -406,20 +406,29 @@ fn grow(store: &dyn Subject, seed: u64) -> [u64; 2] {
             5..=7 => settle(store, node, &dice),
             8 if !node.ended => crash(store, node, &dice),
             _ if dice.roll(6) == 0 && !node.ended && node.run.open => {
-                node.run.run_finished(EndReason::OperatorCancelled);
-                let condition = Condition::Operator {
-                    run: node.run.run,
-                    statuses: vec![portcullis_domain::run::RunStatus::Running],
-                    question: None,
-                };
-                let append = node.run.append(condition, Durability::Synced);
-                ok(store, append);
-                node.ended = true;
+                let ended = node.run.run;
+                end(store, node, EndReason::OperatorCancelled);
+                let below = |node: &&mut Node| !node.ended && node.above.contains(&ended);
+                for node in nodes.iter_mut().filter(below) {
+                    end(store, node, EndReason::ParentEnded);
+                }
             }
             _ => {}
         }
     }
     done
+}
+
+fn end(store: &dyn Subject, node: &mut Node, reason: EndReason) {
+    node.run.run_finished(reason);
+    let condition = Condition::Operator {
+        run: node.run.run,
+        statuses: vec![portcullis_domain::run::RunStatus::Running],
+        question: None,
+    };
+    let append = node.run.append(condition, Durability::Synced);
+    ok(store, append);
+    node.ended = true;
 }
 
 fn sprout(store: &dyn Subject, seed: u64, dice: &Dice, nodes: &[Node], tree: u64) -> Node {
@@ -429,8 +438,10 @@ fn sprout(store: &dyn Subject, seed: u64, dice: &Dice, nodes: &[Node], tree: u64
         max_estimated_cost_micros: (dice.roll(2) == 0).then(|| 200 + dice.roll(3_000)),
         ..Limits::default()
     };
-    let parents: Vec<&Node> =
-        nodes.iter().filter(|node| node.above.len() + 2 <= MAX_GENERATIONS).collect();
+    let parents: Vec<&Node> = nodes
+        .iter()
+        .filter(|node| !node.ended && node.above.len() + 2 <= MAX_GENERATIONS)
+        .collect();
     let parent = (!parents.is_empty()).then(|| {
         parents[usize::try_from(dice.roll(u64::try_from(parents.len()).unwrap())).unwrap()]
     });

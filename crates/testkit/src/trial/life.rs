@@ -58,10 +58,16 @@ impl Life {
             let driven = match attached {
                 Attached::Ended(reason) => Driven::Ended(reason),
                 Attached::Waiting(question) => Driven::Waiting(question),
+                Attached::Child(child) => Driven::Child(child),
                 Attached::Held(held, _) => (self.drive)(held).await?,
             };
             match driven {
                 Driven::Ended(reason) => return Ok(Rest::Ended(reason)),
+                Driven::Child(_) => {
+                    return Ok(Rest::Stuck(
+                        "a trial drives one run, and this one starts another".to_owned(),
+                    ));
+                }
                 Driven::Stopped => return Ok(Rest::Stuck("the loop stopped".to_owned())),
                 Driven::Waiting(question) => {
                     if !self.answer(&scope, run, question).await? {

@@ -257,6 +257,7 @@ fn a_loop_of_ones_own_is_tried_as_well() {
         loop {
             progress = match progress {
                 Progress::Waiting(question) => return Ok(Driven::Waiting(question)),
+                Progress::Child(child) => return Ok(Driven::Child(child)),
                 Progress::Ended(reason) => return Ok(Driven::Ended(reason)),
                 Progress::Allowed => held.execute().await?,
                 Progress::Observed => held.step().await?,

@@ -82,6 +82,7 @@ impl Told {
             }
             Body::ApprovalUsed(body) => self.head("used", fact, &body.question.to_string()),
             Body::StepStarted(body) => self.started(fact, body),
+            Body::ChildAwaited(body) => self.head("waits for", fact, &body.child.to_string()),
             Body::StepRestarted(body) => self.restarted(fact, body),
             Body::ProbeStarted(body) => self.probed(fact, body),
             Body::ProbeFinished(body) => {
