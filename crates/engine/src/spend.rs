@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_domain::budget::{Amounts, Budget, BudgetScope, HowSettled};
 use portcullis_domain::event::Body;
 use portcullis_domain::id::{AttemptId, RunId, StepId};
-use portcullis_domain::ports::{EventFilter, MAX_PAGE, Page, Store, StoreError};
+use portcullis_domain::ports::{EventFilter, MAX_PAGE, Pages, Store, StoreError};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::stream::Stream;
 
@@ -102,19 +102,15 @@ async fn by_tool(
     let runs: BTreeSet<RunId> = by_step.keys().map(|(run, _)| *run).collect();
     let mut tools: BTreeMap<(RunId, StepId), String> = BTreeMap::new();
     for run in runs {
-        let mut offset = 0_u64;
-        loop {
-            let rows = store.steps(scope, run, Page { offset, limit: MAX_PAGE }).await?.rows;
-            let read = u64::try_from(rows.len()).unwrap_or(0);
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page() {
+            let rows = store.steps(scope, run, page).await?.rows;
+            pages.read(rows.len());
             for step in rows.into_iter().flatten() {
                 let key = (run, step.id);
                 if let Some(admitted) = step.admitted.filter(|_| by_step.contains_key(&key)) {
                     tools.insert(key, admitted.tool);
                 }
-            }
-            offset = offset.saturating_add(read);
-            if read < u64::from(MAX_PAGE) {
-                break;
             }
         }
     }

@@ -34,6 +34,31 @@ impl Log {
     }
 }
 
+/// A file of tokens with the canary as its refresh token.
+fn token_file(folder: &std::path::Path) -> std::path::PathBuf {
+    let file = folder.join("tokens.json");
+    std::fs::write(&file, format!(r#"{{"version":1,"refresh_token":"{CANARY}-refresh"}}"#))
+        .expect("written");
+    std::os::unix::fs::chown(&file, None, None).expect("there");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("chmod");
+    file
+}
+
+/// All that a host could print of an answer, its panic included.
+fn all_forms_of<T: std::fmt::Debug, E: std::error::Error>(result: Result<T, E>) -> String {
+    let mut shown = format!("{result:?}");
+    if let Err(error) = &result {
+        shown += &format!("{error} {:?}", error.source().map(ToString::to_string));
+    }
+    let thrown =
+        std::panic::catch_unwind(AssertUnwindSafe(|| result.map(|_| ()).expect("an answer")));
+    if let Err(thrown) = thrown {
+        shown += thrown.downcast_ref::<String>().map_or("", String::as_str);
+    }
+    shown
+}
+
 #[tokio::test]
 async fn a_canary_is_in_no_text_of_ours() {
     let log = Log::default();
@@ -42,12 +67,7 @@ async fn a_canary_is_in_no_text_of_ours() {
     tracing_subscriber::fmt().with_env_filter("trace").with_writer(move || writer.clone()).init();
 
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("tokens.json");
-    std::fs::write(&file, format!(r#"{{"version":1,"refresh_token":"{CANARY}-refresh"}}"#))
-        .expect("written");
-    std::os::unix::fs::chown(&file, None, None).expect("there");
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-        .expect("chmod");
+    let file = token_file(folder.path());
     let granted =
         format!(r#"{{"access_token":"{CANARY}-access","token_type":"bearer","expires_in":60}}"#);
     let endpoint = Server::json(&granted).await;
@@ -82,18 +102,7 @@ async fn a_canary_is_in_no_text_of_ours() {
             .credential(CredentialRef::bearer(credential))
             .body(format!("{CANARY}-body").into_bytes());
         shown += &format!("{request:?}");
-        let result = egress.send(request).await;
-        shown += &format!("{result:?}");
-        if let Err(error) = &result {
-            shown +=
-                &format!("{error} {:?}", std::error::Error::source(error).map(ToString::to_string));
-        }
-        // What a host's panic would say.
-        let thrown =
-            std::panic::catch_unwind(AssertUnwindSafe(|| result.map(|_| ()).expect("an answer")));
-        if let Err(thrown) = thrown {
-            shown += thrown.downcast_ref::<String>().map_or("", String::as_str);
-        }
+        shown += &all_forms_of(egress.send(request).await);
     }
     let misplaced = get(&endpoint.url("/")).credential(CredentialRef::bearer("key"));
     let refused = egress.send(misplaced).await.expect_err("refused");

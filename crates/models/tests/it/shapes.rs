@@ -101,116 +101,124 @@ fn ollama_usage(spec: &Spec) -> String {
 
 /// The body of the same reply in pieces.
 pub(crate) fn pieces(dialect: Dialect, spec: &Spec) -> String {
-    let reason = stop(dialect, spec.stop);
-    let mut out = String::new();
     match dialect {
-        Dialect::OpenAi => {
-            let mut event = |delta: &str, reason: &str, usage: &str| {
-                out.push_str(&format!(
-                    "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]{usage}}}\n\n"
-                ));
-            };
-            event(r#"{"role":"assistant","content":""}"#, "null", "");
-            for c in spec.text.chars() {
-                event(&format!(r#"{{"content":{}}}"#, quote(&c.to_string())), "null", "");
-            }
-            for (index, (id, name, arguments)) in spec.uses.iter().enumerate() {
-                event(
-                    &format!(
-                        r#"{{"tool_calls":[{{"index":{index},"id":"{id}","type":"function","function":{{"name":"{name}","arguments":""}}}}]}}"#
-                    ),
-                    "null",
-                    "",
-                );
-                for c in arguments.chars() {
-                    event(
-                        &format!(
-                            r#"{{"tool_calls":[{{"index":{index},"function":{{"arguments":{}}}}}]}}"#,
-                            quote(&c.to_string())
-                        ),
-                        "null",
-                        "",
-                    );
-                }
-            }
-            event("{}", &quote(reason), "");
-            if let Some(usage) = openai_usage(spec) {
-                out.push_str(&format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n"));
-            }
-            out.push_str("data: [DONE]\n\n");
-        }
-        Dialect::Anthropic => {
-            let mut event = |kind: &str, rest: &str| {
-                out.push_str(&format!("event: {kind}\ndata: {{\"type\":\"{kind}\"{rest}}}\n\n"));
-            };
-            let (input, output) = spec.usage.unwrap_or(("null", "null"));
-            let begun = spec
-                .usage
-                .map(|_| format!(r#","usage":{{"input_tokens":{input},"output_tokens":1}}"#));
+        Dialect::OpenAi => openai_pieces(spec),
+        Dialect::Anthropic => anthropic_pieces(spec),
+        Dialect::Ollama => ollama_pieces(spec),
+    }
+}
+
+fn openai_pieces(spec: &Spec) -> String {
+    let reason = stop(Dialect::OpenAi, spec.stop);
+    let mut out = String::new();
+    let mut event = |delta: &str, reason: &str, usage: &str| {
+        out.push_str(&format!(
+            "data: {{\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":{reason}}}]{usage}}}\n\n"
+        ));
+    };
+    event(r#"{"role":"assistant","content":""}"#, "null", "");
+    for c in spec.text.chars() {
+        event(&format!(r#"{{"content":{}}}"#, quote(&c.to_string())), "null", "");
+    }
+    for (index, (id, name, arguments)) in spec.uses.iter().enumerate() {
+        event(
+            &format!(
+                r#"{{"tool_calls":[{{"index":{index},"id":"{id}","type":"function","function":{{"name":"{name}","arguments":""}}}}]}}"#
+            ),
+            "null",
+            "",
+        );
+        for c in arguments.chars() {
             event(
-                "message_start",
                 &format!(
-                    r#","message":{{"id":"msg_1","content":[],"stop_reason":null{}}}"#,
-                    begun.unwrap_or_default()
-                ),
-            );
-            event("ping", "");
-            let mut index = 0;
-            if !spec.text.is_empty() {
-                event(
-                    "content_block_start",
-                    r#","index":0,"content_block":{"type":"text","text":""}"#,
-                );
-                for c in spec.text.chars() {
-                    event(
-                        "content_block_delta",
-                        &format!(
-                            r#","index":0,"delta":{{"type":"text_delta","text":{}}}"#,
-                            quote(&c.to_string())
-                        ),
-                    );
-                }
-                event("content_block_stop", r#","index":0"#);
-                index = 1;
-            }
-            for (id, name, arguments) in &spec.uses {
-                event(
-                    "content_block_start",
-                    &format!(
-                        r#","index":{index},"content_block":{{"type":"tool_use","id":"{id}","name":"{name}","input":{{}}}}"#
-                    ),
-                );
-                for c in arguments.chars() {
-                    event(
-                        "content_block_delta",
-                        &format!(
-                            r#","index":{index},"delta":{{"type":"input_json_delta","partial_json":{}}}"#,
-                            quote(&c.to_string())
-                        ),
-                    );
-                }
-                event("content_block_stop", &format!(r#","index":{index}"#));
-                index += 1;
-            }
-            let usage = spec.usage.map(|_| format!(r#","usage":{{"output_tokens":{output}}}"#));
-            event(
-                "message_delta",
-                &format!(r#","delta":{{"stop_reason":"{reason}"}}{}"#, usage.unwrap_or_default()),
-            );
-            event("message_stop", "");
-        }
-        Dialect::Ollama => {
-            for c in spec.text.chars() {
-                out.push_str(&format!(
-                    "{{\"message\":{{\"role\":\"assistant\",\"content\":{}}},\"done\":false}}\n",
+                    r#"{{"tool_calls":[{{"index":{index},"function":{{"arguments":{}}}}}]}}"#,
                     quote(&c.to_string())
-                ));
-            }
-            if !spec.uses.is_empty() {
-                out.push_str(&format!("{{\"message\":{{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}},\"done\":false}}\n", ollama_uses(spec)));
-            }
-            out.push_str(&format!("{{\"message\":{{\"role\":\"assistant\",\"content\":\"\"}},\"done_reason\":\"{reason}\",\"done\":true{}}}\n", ollama_usage(spec)));
+                ),
+                "null",
+                "",
+            );
         }
     }
+    event("{}", &quote(reason), "");
+    if let Some(usage) = openai_usage(spec) {
+        out.push_str(&format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n"));
+    }
+    out.push_str("data: [DONE]\n\n");
+    out
+}
+
+fn anthropic_pieces(spec: &Spec) -> String {
+    let reason = stop(Dialect::Anthropic, spec.stop);
+    let mut out = String::new();
+    let mut event = |kind: &str, rest: &str| {
+        out.push_str(&format!("event: {kind}\ndata: {{\"type\":\"{kind}\"{rest}}}\n\n"));
+    };
+    let (input, output) = spec.usage.unwrap_or(("null", "null"));
+    let begun =
+        spec.usage.map(|_| format!(r#","usage":{{"input_tokens":{input},"output_tokens":1}}"#));
+    event(
+        "message_start",
+        &format!(
+            r#","message":{{"id":"msg_1","content":[],"stop_reason":null{}}}"#,
+            begun.unwrap_or_default()
+        ),
+    );
+    event("ping", "");
+    let mut index = 0;
+    if !spec.text.is_empty() {
+        event("content_block_start", r#","index":0,"content_block":{"type":"text","text":""}"#);
+        for c in spec.text.chars() {
+            event(
+                "content_block_delta",
+                &format!(
+                    r#","index":0,"delta":{{"type":"text_delta","text":{}}}"#,
+                    quote(&c.to_string())
+                ),
+            );
+        }
+        event("content_block_stop", r#","index":0"#);
+        index = 1;
+    }
+    for (id, name, arguments) in &spec.uses {
+        event(
+            "content_block_start",
+            &format!(
+                r#","index":{index},"content_block":{{"type":"tool_use","id":"{id}","name":"{name}","input":{{}}}}"#
+            ),
+        );
+        for c in arguments.chars() {
+            event(
+                "content_block_delta",
+                &format!(
+                    r#","index":{index},"delta":{{"type":"input_json_delta","partial_json":{}}}"#,
+                    quote(&c.to_string())
+                ),
+            );
+        }
+        event("content_block_stop", &format!(r#","index":{index}"#));
+        index += 1;
+    }
+    let usage = spec.usage.map(|_| format!(r#","usage":{{"output_tokens":{output}}}"#));
+    event(
+        "message_delta",
+        &format!(r#","delta":{{"stop_reason":"{reason}"}}{}"#, usage.unwrap_or_default()),
+    );
+    event("message_stop", "");
+    out
+}
+
+fn ollama_pieces(spec: &Spec) -> String {
+    let reason = stop(Dialect::Ollama, spec.stop);
+    let mut out = String::new();
+    for c in spec.text.chars() {
+        out.push_str(&format!(
+            "{{\"message\":{{\"role\":\"assistant\",\"content\":{}}},\"done\":false}}\n",
+            quote(&c.to_string())
+        ));
+    }
+    if !spec.uses.is_empty() {
+        out.push_str(&format!("{{\"message\":{{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}},\"done\":false}}\n", ollama_uses(spec)));
+    }
+    out.push_str(&format!("{{\"message\":{{\"role\":\"assistant\",\"content\":\"\"}},\"done_reason\":\"{reason}\",\"done\":true{}}}\n", ollama_usage(spec)));
     out
 }
