@@ -170,7 +170,7 @@ impl Stage {
     }
 
     fn open(&self) -> Result<Ready, Failure> {
-        start::open(&self.globals, OpenMode::CreateOrOpen, &self.config, Some(&self.files), true)
+        start::open(&self.globals, OpenMode::CreateOrOpen, &self.config, Some(&self.files), false)
     }
 
     fn agent(&self) -> Result<AgentChoice, Failure> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use portcullis_canon::{Limits, Value, parse};
 
-use crate::home::{Ended, Home};
+use crate::home::{Ended, Home, example};
 use crate::scene::Scene;
 
 const DOC: &str = include_str!("../../../../docs/json-output.md");
@@ -101,6 +101,13 @@ fn what_runs_questions_and_steps_write_is_what_the_document_lists() {
     check("`approve`, `reject`, `answer`", &decided, &[]);
     rests.extend(json(&["resume", &run]));
     check("`run`, `resume`", &rests, &[]);
+    check("`models`", &json(&["models", "--offline"]), &[]);
+    check("`models prices`", &json(&["models", "prices"]), &[]);
+    let recording = format!("replay:{}", example("recordings/notes"));
+    let replay = ["run", "--model", &recording, "x"];
+    let told = home.run(&[&replay[..], &["--json"]].concat()).exits(1);
+    let told = Ended { out: told.err.clone(), ..told };
+    check("`run --model`", &lines(&told), &[]);
     check("`runs`", &[&json(&["runs"])[..], &stuck].concat(), &["`explain RUN [STEP]`"]);
     shown.extend(json(&["show", &run]));
     check("`show RUN`", &shown, &["`runs`", "`inbox`", "`explain RUN [STEP]`"]);

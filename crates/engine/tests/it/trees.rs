@@ -73,6 +73,7 @@ impl Model for Moody {
                     message,
                     retry_after: None,
                     usage: None,
+                    raw: None,
                 })
             };
             match dice.below(8) {

@@ -61,7 +61,14 @@ fn recorded(dialect: Dialect, streamed: bool, body: String, path: &Path) -> Mode
         price: Price::Free,
     };
     let seed = FenceSeed::draw(&SeededEntropy::new(3));
-    let manifest = Manifest { model: name(), dialect, profile: Profile::V1, seed };
+    let manifest = Manifest {
+        model: name(),
+        dialect,
+        profile: Profile::V1,
+        seed,
+        max_output_tokens: None,
+        extra: Object::default(),
+    };
     let provider = Arc::new(Provider::new(config, Arc::new(Says(body))).unwrap());
     let recorder = Recorder::open(provider, path, manifest).unwrap();
     block_on(recorder.attempt(call(streamed)))
