@@ -53,8 +53,13 @@ pub(crate) struct Rehearsals {
 
 /// Stories that are also played from a process on that was killed right after the first effect of this tool. The run is
 /// taken up, a person has the call made again where it changes something, and it is made again.
-const RECOVERIES: [(&str, &str); 4] =
-    [("host", "write"), ("host", "look"), ("two-people", "shred"), ("late", "slow")];
+const RECOVERIES: [(&str, &str); 5] = [
+    ("host", "write"),
+    ("host", "look"),
+    ("two-people", "shred"),
+    ("late", "slow"),
+    ("batch", "look"),
+];
 
 /// The processes of a recovery: after them it is as any other run.
 const RECOVERING: usize = 3;

@@ -148,6 +148,19 @@ pub(crate) const STORIES: &[Story] = &[
         ..PLAIN
     },
     Story {
+        name: "batch",
+        // Two reads at once between a change and the last word.
+        script: &[
+            Line::Call("write"),
+            Line::Raw(
+                r#"{"kind":"tool_calls","calls":[{"tool":"look","arguments":{"n":1}},{"tool":"look","arguments":{"n":2}}]}"#,
+            ),
+            DONE,
+        ],
+        ends: &[(0, Finding::Once)],
+        ..PLAIN
+    },
+    Story {
         name: "late",
         // A read that is cut off is not made again, so a last word follows it.
         script: &[Line::Call("slow"), Line::Call("end"), DONE],

@@ -247,12 +247,24 @@ async fn proposal(site: &Site, will: Will, request: Option<u64>) -> Vec<u8> {
             (2, "fail"),
             (5, "garbled"),
             (3, "unknown"),
+            (14, "batch"),
         ];
         let word = draw.weighted(&words).unwrap_or("look");
         let n = draw.below(4);
         match word {
             "complete" => complete,
             "fail" => format!(r#"{{{echo}"kind":"fail","message":"no way"}}"#),
+            "batch" => {
+                let tools = [(10, "look"), (6, "peek"), (2, "note"), (1, "send"), (1, "wipe")];
+                let size = 2 + draw.below(3);
+                let calls: Vec<String> = (0..size)
+                    .map(|n| {
+                        let tool = draw.weighted(&tools).unwrap_or("look");
+                        format!(r#"{{"tool":"{tool}","arguments":{{"n":{n}}}}}"#)
+                    })
+                    .collect();
+                format!(r#"{{{echo}"kind":"tool_calls","calls":[{}]}}"#, calls.join(","))
+            }
             "garbled" => "{\"kind\":".to_owned(),
             // Only the gate gives a call its key.
             "forged" => format!(

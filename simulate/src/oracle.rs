@@ -1,6 +1,7 @@
 //! The judge of a history. It was written apart from the engine and is naive on purpose: it sees effects that the world
 //! counted, answers that people gave, and the events, and knows what must hold between them.
 
+mod batch;
 mod naive;
 mod person;
 mod step;
@@ -34,6 +35,9 @@ pub(crate) mod rule {
     pub(crate) const GRANT: &str = "nothing starts without leave for exactly that call";
     /// Only the holder writes.
     pub(crate) const HOLDER: &str = "only the holder of the lease moves its run on";
+    /// Batches.
+    pub(crate) const BATCH: &str =
+        "calls that come together only look, are allowed, and are begun and ended as a whole";
     /// The term.
     pub(crate) const TERM: &str = "nothing starts when the lease is over, and no call ends";
     /// A second call.

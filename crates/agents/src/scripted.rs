@@ -1,12 +1,14 @@
 //! An agent that reads its proposals from a script: one JSON object a line.
 //!
-//! Request N is answered with proposal N, so that a run which is taken up again goes on where it stopped.
+//! Request N is answered with proposal N, so that a run which is taken up again goes on where it stopped. A batch has as many
+//! numbers as it has calls, unless the history shows that it was refused: then it has one.
 
+use std::collections::BTreeSet;
 use std::future;
 
 use portcullis_canon::{Limits, Value, parse};
 use portcullis_domain::ports::{Agent, AgentFailure, BoxFuture, View};
-use portcullis_domain::proposal::MAX_PROPOSAL_BYTES;
+use portcullis_domain::proposal::{Ask, MAX_PROPOSAL_BYTES, Proposal};
 use portcullis_domain::run::EndReason;
 
 /// Why bytes are not a script.
@@ -34,6 +36,10 @@ pub enum ScriptError {
 #[derive(Clone, Debug)]
 pub struct Scripted {
     proposals: Vec<Line>,
+    /// Whether any of them is a batch.
+    batches: bool,
+    /// The requests whose proposal was refused, as far as they were shown; only kept where there is a batch.
+    refused: BTreeSet<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +47,8 @@ struct Line {
     bytes: Vec<u8>,
     /// Where the request id goes; `None` when the line carries one, or is no object.
     gap: Option<Gap>,
+    /// How many steps it comes to when it is taken: the calls of a batch, else one.
+    steps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,10 +72,15 @@ impl Scripted {
                 return Err(ScriptError::LineTooLong { line: index + 1, bytes: line.len() });
             }
             if !line.is_empty() {
-                proposals.push(Line { bytes: line.to_vec(), gap: gap(line) });
+                proposals.push(Line::of(line));
             }
         }
-        if proposals.is_empty() { Err(ScriptError::Empty) } else { Ok(Self { proposals }) }
+        if proposals.is_empty() {
+            Err(ScriptError::Empty)
+        } else {
+            let batches = proposals.iter().any(|line| line.steps > 1);
+            Ok(Self { proposals, batches, refused: BTreeSet::new() })
+        }
     }
 
     /// How many proposals there are: never zero.
@@ -78,7 +91,11 @@ impl Scripted {
     }
 
     fn reply(&self, request: u64) -> Result<Vec<u8>, AgentFailure> {
-        let line = usize::try_from(request).ok().and_then(|index| self.proposals.get(index));
+        let line = if self.batches {
+            self.counted(request)
+        } else {
+            usize::try_from(request).ok().and_then(|index| self.proposals.get(index))
+        };
         line.map(|line| line.with(request)).ok_or_else(|| AgentFailure {
             reason: EndReason::AgentExited,
             message: format!(
@@ -89,7 +106,30 @@ impl Scripted {
     }
 }
 
+impl Scripted {
+    /// The first line whose number is this one or more: the lines before it have theirs.
+    fn counted(&self, request: u64) -> Option<&Line> {
+        let mut number = 0_u64;
+        self.proposals.iter().find(|line| {
+            let own = number;
+            let steps = if self.refused.contains(&own) { 1 } else { line.steps };
+            number = number.saturating_add(steps);
+            own >= request
+        })
+    }
+}
+
 impl Line {
+    fn of(line: &[u8]) -> Self {
+        let gap = gap(line);
+        let request = if gap.is_some() { None } else { echoed(line) };
+        let steps = match Proposal::read(line, request).map(|proposal| proposal.ask) {
+            Ok(Ask::ToolCalls { calls }) => u64::try_from(calls.len()).unwrap_or(1),
+            _ => 1,
+        };
+        Self { bytes: line.to_vec(), gap, steps }
+    }
+
     fn with(&self, request: u64) -> Vec<u8> {
         let Some((gap, (head, tail))) =
             self.gap.and_then(|gap| Some((gap, self.bytes.split_at_checked(gap.at)?)))
@@ -99,6 +139,12 @@ impl Line {
         let comma = if gap.comma { "," } else { "" };
         [head, format!("\"request\":{request}{comma}").as_bytes(), tail].concat()
     }
+}
+
+/// The request that a line names by itself.
+fn echoed(line: &[u8]) -> Option<u64> {
+    let limits = Limits::ENVELOPE.with_max_bytes(MAX_PROPOSAL_BYTES);
+    parse(line, &limits).ok()?.get("request")?.as_u64()
 }
 
 /// The id is put into the text, so that everything else stays as it was written.
@@ -113,6 +159,11 @@ fn gap(line: &[u8]) -> Option<Gap> {
 
 impl Agent for Scripted {
     fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        if self.batches {
+            let refused = |outcome: &str| matches!(outcome, "denied" | "invalid_proposal");
+            let seen = view.history.iter().filter(|step| refused(&step.outcome));
+            self.refused.extend(seen.map(|step| step.request));
+        }
         Box::pin(future::ready(self.reply(view.request)))
     }
 }
@@ -155,6 +206,19 @@ mod tests {
         for request in [3, u64::MAX] {
             assert_eq!(script.reply(request).unwrap_err().reason, EndReason::AgentExited);
         }
+    }
+
+    #[test]
+    fn a_batch_has_a_number_for_each_call_unless_it_was_refused() {
+        let script = "{\"kind\":\"tool_calls\",\"calls\":[{\"tool\":\"t\"},{\"tool\":\"t\"},{\"tool\":\"t\"}]}\n{\"a\":1}\n{\"a\":2}";
+        check(script, 3, r#"{"request":3,"a":1}"#);
+        check(script, 4, r#"{"request":4,"a":2}"#);
+        let mut refused = Scripted::read(script.as_bytes()).unwrap();
+        refused.refused.insert(0);
+        let reply = |request| String::from_utf8(refused.reply(request).unwrap()).unwrap();
+        assert_eq!(reply(1), r#"{"request":1,"a":1}"#);
+        assert_eq!(reply(2), r#"{"request":2,"a":2}"#);
+        assert!(refused.reply(3).is_err());
     }
 
     #[test]

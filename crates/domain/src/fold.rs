@@ -4,6 +4,8 @@
 //! event on. An event that does not fit the state is a [`FoldError`], so a chain of well-formed events in an
 //! impossible order does not verify.
 
+mod batch;
+
 use std::collections::VecDeque;
 
 use portcullis_canon::Digest;
@@ -27,6 +29,9 @@ use crate::stream::{StreamKind, Tip};
 use crate::thread::Thread;
 use crate::time::Timestamp;
 use crate::verdict::{OnRejection, Verdict};
+
+pub use batch::BatchOwed;
+use batch::may_be_in_a_batch;
 
 /// An event that does not fit the state before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +79,8 @@ pub enum Owed {
     StepEnd,
     /// `run.finished`: nobody said yes to what the run waited for; for this reason, if there is one.
     End(Option<EndReason>),
+    /// What its batch goes on with.
+    Batch(BatchOwed),
 }
 
 impl Owed {
@@ -82,12 +89,14 @@ impl Owed {
             Self::Start => "step.started",
             Self::StepEnd => "step.finished",
             Self::End(_) => "run.finished",
+            Self::Batch(owed) => owed.name(),
         }
     }
 
     fn is_met(self, body: &Body) -> bool {
         match (self, body) {
             (Self::Start, Body::StepStarted(_)) | (Self::StepEnd, Body::StepFinished(_)) => true,
+            (Self::Batch(owed), body) => owed.name() == body.name(),
             (Self::End(reason), Body::RunFinished(body)) => {
                 reason.is_none_or(|reason| reason == body.reason)
             }
@@ -171,7 +180,11 @@ impl RunState {
             at: link.at,
             tip: Tip { seq: link.stream_seq, hash: event.hash },
         };
+        if !self.is_in_turn(&event.body, at.step) {
+            return Err(FoldError::NotAdmitted(name));
+        }
         let changed = self.change(&event.body, &at).ok_or(FoldError::NotAdmitted(name))?;
+        self.owed = self.owed.or_else(|| self.owed_by_batch());
         self.name_wait(&event.body, at.at);
         self.run.seq = at.tip.seq;
         self.run.hash = at.tip.hash;
@@ -202,12 +215,16 @@ impl RunState {
                 && self.run.holder.take().is_some())
             .then(Changed::default),
             Body::StepOpened(body) => self.step_opened(body, at),
-            Body::StepProposed(body) => self.change_step(at, |step, _| {
-                let fresh = step.status == StepStatus::Deciding && step.proposal.is_none();
-                step.proposal = Some(body.proposal);
-                step.attempts = 1;
-                fresh.then_some(())
-            }),
+            Body::StepProposed(body) => {
+                let shared = self.shared_proposal();
+                self.change_step(at, |step, _| {
+                    let fresh = step.status == StepStatus::Deciding && step.proposal.is_none();
+                    let own = shared.is_none_or(|shared| shared == body.proposal);
+                    step.proposal = Some(body.proposal);
+                    step.attempts = 1;
+                    (fresh && own).then_some(())
+                })
+            }
             Body::StepJudged(body) => self.change_step(at, |step, _| {
                 let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
                 step.kind = Some(crate::proposal::ProposalKind::ToolCall);
@@ -215,7 +232,8 @@ impl RunState {
                 step.admitted = Some(body.admitted.clone());
                 step.verdict = Some(body.verdict.clone());
                 step.policy = Some(body.policy);
-                (open && step.proposal.is_some()).then_some(())
+                let fits = step.batch == 1 || may_be_in_a_batch(body);
+                (open && fits && step.proposal.is_some()).then_some(())
             }),
             Body::ApprovalUsed(body) => self.approval_used(body.question, at),
             Body::StepStarted(body) => self.step_started(body, at),
@@ -260,32 +278,29 @@ impl RunState {
     }
 
     fn step_opened(&mut self, body: &StepOpened, at: &At) -> Option<Changed> {
-        let settled =
-            self.run.status == RunStatus::Running && self.batch.iter().all(|s| s.status.is_final());
-        if !settled || body.index != self.run.step_count || !self.is_next(body) {
+        let widened = if body.batch_index == 0 {
+            let settled = self.batch.iter().all(|step| step.status.is_final());
+            if !settled || body.batch != 1 {
+                return None;
+            }
+            self.batch.clear();
+            None
+        } else {
+            self.widen(body)?
+        };
+        if self.run.status != RunStatus::Running || body.index != self.run.step_count {
             return None;
         }
         self.run.step_count = self.run.step_count.checked_add(1)?;
         self.question = None;
         self.approvals.clear();
         let step = new_step(at.step?, self.run.id, body, at.at);
-        if body.batch_index == 0 {
-            self.batch.clear();
+        if self.batch.iter().any(|other| other.id == step.id) {
+            return None;
         }
         self.batch.push(step.clone());
-        Some(Changed { steps: vec![step], ..Changed::default() })
-    }
-
-    /// Whether a step is the next one of its batch: places count up from zero, and a batch is left when all of it
-    /// was opened.
-    fn is_next(&self, body: &StepOpened) -> bool {
-        let opened = u32::try_from(self.batch.len()).unwrap_or(u32::MAX);
-        match self.batch.first() {
-            Some(first) if opened < first.batch => {
-                body.batch == first.batch && body.batch_index == opened
-            }
-            _ => body.batch > 0 && body.batch_index == 0,
-        }
+        let steps = widened.into_iter().chain([step]).collect();
+        Some(Changed { steps, ..Changed::default() })
     }
 
     fn change_step(
@@ -398,6 +413,7 @@ impl RunState {
             self.owed = Some(Owed::End(Some(EndReason::ApprovalRejected)));
         }
         let withdrawn = self.withdraw_question(at.at);
+        let counts = self.failure_counts(at.step);
         let mut changed = self.change_step(at, |step, run| {
             let kind = body.observation.as_ref().map(|observation| observation.kind);
             if !body.status.is_final() || !can_end(step, kind, body.read.is_some(), settled) {
@@ -414,7 +430,9 @@ impl RunState {
             match kind {
                 Some(ObservationKind::ToolResult) => run.failures = 0,
                 Some(ObservationKind::Denied) => run.denials = run.denials.saturating_add(1),
-                Some(kind) if kind.is_failure() => run.failures = run.failures.saturating_add(1),
+                Some(kind) if kind.is_failure() && counts => {
+                    run.failures = run.failures.saturating_add(1);
+                }
                 Some(_) | None => {}
             }
             run.status = RunStatus::Running;
@@ -437,18 +455,20 @@ impl RunState {
     fn question_asked(&mut self, body: &QuestionAsked, at: &At) -> Option<Changed> {
         let withdrawn = self.withdraw_question(at.at);
         let mut changed = self.change_step(at, |step, run| {
-            let fits = match body.kind {
-                QuestionKind::Approval => {
-                    let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
-                    let asks = matches!(step.verdict, Some(Verdict::Ask { .. }));
-                    // Asked again when the call has changed, even if the policy would now allow it.
-                    open && (asks || step.question.is_some()) && body.cause.is_none()
-                }
-                QuestionKind::UnknownOutcome => {
-                    let open = step.status.is_started() || step.status == StepStatus::Awaiting;
-                    open && step.starts > 0 && body.cause.is_some()
-                }
-            };
+            let fits = step.batch == 1
+                && match body.kind {
+                    QuestionKind::Approval => {
+                        let open =
+                            matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
+                        let asks = matches!(step.verdict, Some(Verdict::Ask { .. }));
+                        // Asked again when the call has changed, even if the policy would now allow it.
+                        open && (asks || step.question.is_some()) && body.cause.is_none()
+                    }
+                    QuestionKind::UnknownOutcome => {
+                        let open = step.status.is_started() || step.status == StepStatus::Awaiting;
+                        open && step.starts > 0 && body.cause.is_some()
+                    }
+                };
             let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
             step.status = StepStatus::Awaiting;
             step.question = Some(body.question);

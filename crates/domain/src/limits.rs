@@ -9,7 +9,7 @@ pub struct Limits {
     /// Steps that may be opened.
     pub max_steps: u64,
     /// Failures in a row that end the run: errors of tools and proposals that cannot be read. A success
-    /// resets the count.
+    /// resets the count; several calls that came together are one failure when all of them failed.
     pub max_consecutive_failures: u64,
     /// Denials and rejections, counted over the whole run. They are not tool failures.
     pub max_denials: u64,

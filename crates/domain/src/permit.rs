@@ -1,13 +1,15 @@
 //! Receipts and permits: no receipt, no permit; no permit, no call.
 //!
-//! A [`Receipt`] exists only after a store has synced the append that holds the call's `step.started`. A
-//! [`Permit`] is made only from a receipt and consumed by [`crate::ports::ToolSource::call`]. Neither has a
-//! public constructor, a clone or a wire form.
+//! A [`Receipt`] exists only after a store has synced the append that holds the call's `step.started`, and a
+//! [`BatchReceipt`] only after one that holds those of all its calls. A [`Permit`] is made only from a receipt and consumed
+//! by [`crate::ports::ToolSource::call`]. None of them has a public constructor, a clone or a wire form.
 //!
 //! ```compile_fail
 //! // A permit cannot be built from parts.
 //! let permit = portcullis_domain::permit::Permit { call: todo!() };
 //! ```
+
+mod batch;
 
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ use crate::id::{RunId, StepId};
 use crate::ports::{Append, Committed, Condition, Durability, NewEvent, Store, StoreError};
 use crate::question::Card;
 use crate::scope::Scope;
+
+pub use batch::{BatchCall, BatchIntent, BatchReceipt, commit_batch};
 
 /// A call that is about to happen, with the append that makes it durable.
 ///

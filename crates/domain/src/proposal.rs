@@ -19,6 +19,9 @@ use crate::refusal::Refusal;
 /// The largest proposal in bytes.
 pub const MAX_PROPOSAL_BYTES: usize = 1024 * 1024;
 
+/// The most calls of one batch.
+pub const MAX_BATCH: u32 = 16;
+
 /// What kind of thing is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +70,17 @@ impl ProposalOrigin {
     }
 }
 
+/// One call of several that come together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedCall {
+    /// The name in the advertised set.
+    pub tool: String,
+    /// The arguments as given, before defaults and fixed values.
+    pub arguments: Object,
+    /// The agent's stated reason for this one: data, never authority.
+    pub reason: Option<String>,
+}
+
 /// The substance of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -76,6 +90,11 @@ pub enum Ask {
         tool: String,
         /// The arguments as given, before defaults and fixed values.
         arguments: Object,
+    },
+    /// Make these calls at once: two or more, and [`MAX_BATCH`] at most. One that comes alone is a [`Ask::ToolCall`].
+    ToolCalls {
+        /// In the order in which their results come back.
+        calls: Vec<AskedCall>,
     },
     /// The run is done, with this result.
     Complete {
@@ -111,7 +130,7 @@ impl Proposal {
         let Value::Object(mut object) = value else { return Err(Refusal::NotAnObject) };
         check_request(&mut object, request)?;
         check_batch(&mut object)?;
-        let reason = take_text(&mut object, "reason")?;
+        let mut reason = take_text(&mut object, "reason")?;
         let origin = match take_text(&mut object, "origin")?.as_deref() {
             None | Some("model") => ProposalOrigin::Model,
             Some("plan") => ProposalOrigin::Plan,
@@ -121,11 +140,22 @@ impl Proposal {
         let ask = match take_text(&mut object, "kind")?.as_deref() {
             None => return Err(Refusal::NoKind),
             Some("tool_call") => Ask::ToolCall {
-                tool: take_text(&mut object, "tool")?
-                    .filter(|tool| !tool.is_empty())
-                    .ok_or(Refusal::NoTool)?,
+                tool: take_tool(&mut object)?,
                 arguments: take_arguments(&mut object)?,
             },
+            Some("tool_calls") => {
+                let mut calls = take_calls(&mut object)?;
+                match calls.pop() {
+                    Some(only) if calls.is_empty() => {
+                        reason = only.reason.or(reason);
+                        Ask::ToolCall { tool: only.tool, arguments: only.arguments }
+                    }
+                    last => {
+                        calls.extend(last);
+                        Ask::ToolCalls { calls }
+                    }
+                }
+            }
             Some("complete") => {
                 Ask::Complete { result: object.remove("result").unwrap_or_default() }
             }
@@ -145,7 +175,7 @@ impl Proposal {
     #[must_use]
     pub const fn kind(&self) -> ProposalKind {
         match self.ask {
-            Ask::ToolCall { .. } => ProposalKind::ToolCall,
+            Ask::ToolCall { .. } | Ask::ToolCalls { .. } => ProposalKind::ToolCall,
             Ask::Complete { .. } => ProposalKind::Complete,
             Ask::Fail { .. } => ProposalKind::Fail,
         }
@@ -173,7 +203,7 @@ fn check_request(object: &mut Object, request: Option<u64>) -> Result<(), Refusa
     }
 }
 
-/// A batch has one call in this version; `batch` and `index` are read so that its form is settled.
+/// What replies could say before there were batches, and recorded ones do: that they are one call of one.
 fn check_batch(object: &mut Object) -> Result<(), Refusal> {
     for (key, only) in [("batch", 1), ("index", 0)] {
         match object.remove(key) {
@@ -192,6 +222,33 @@ fn take_text(object: &mut Object, key: &str) -> Result<Option<String>, Refusal> 
         Some(Value::String(text)) => Ok(Some(text)),
         Some(_) => Err(Refusal::WrongType),
     }
+}
+
+fn take_tool(object: &mut Object) -> Result<String, Refusal> {
+    take_text(object, "tool")?.filter(|tool| !tool.is_empty()).ok_or(Refusal::NoTool)
+}
+
+fn take_calls(object: &mut Object) -> Result<Vec<AskedCall>, Refusal> {
+    let calls = match object.remove("calls") {
+        None => return Err(Refusal::BatchEmpty),
+        Some(Value::Array(calls)) => calls,
+        Some(_) => return Err(Refusal::WrongType),
+    };
+    match u32::try_from(calls.len()) {
+        Ok(0) => Err(Refusal::BatchEmpty),
+        Ok(1..=MAX_BATCH) => calls.into_iter().map(take_call).collect(),
+        _ => Err(Refusal::BatchTooLong),
+    }
+}
+
+fn take_call(call: Value) -> Result<AskedCall, Refusal> {
+    let Value::Object(mut object) = call else { return Err(Refusal::WrongType) };
+    let call = AskedCall {
+        tool: take_tool(&mut object)?,
+        arguments: take_arguments(&mut object)?,
+        reason: take_text(&mut object, "reason")?,
+    };
+    object.is_empty().then_some(call).ok_or(Refusal::UnknownField)
 }
 
 fn take_arguments(object: &mut Object) -> Result<Object, Refusal> {
@@ -231,6 +288,45 @@ mod tests {
         check(r#"{"kind":"fail","batch":2}"#, Err(Refusal::BatchTooLong));
         check(r#"{"kind":"fail","batch":1,"index":0}"#, Ok(ProposalKind::Fail));
         check(r#"{"kind":"fail","request":0}"#, Err(Refusal::WrongRequest));
+    }
+
+    fn calls(count: usize) -> String {
+        let call = r#"{"tool":"t","arguments":{"n":1},"reason":"to see"}"#;
+        format!(r#"{{"kind":"tool_calls","calls":[{}]}}"#, vec![call; count].join(","))
+    }
+
+    #[test]
+    fn several_calls_are_read_as_strictly_as_one() {
+        check(&calls(2), Ok(ProposalKind::ToolCall));
+        check(&calls(16), Ok(ProposalKind::ToolCall));
+        check(&calls(17), Err(Refusal::BatchTooLong));
+        check(&calls(0), Err(Refusal::BatchEmpty));
+        check(r#"{"kind":"tool_calls"}"#, Err(Refusal::BatchEmpty));
+        let one =
+            |call: &str| format!(r#"{{"kind":"tool_calls","calls":[{{"tool":"t"}},{call}]}}"#);
+        check(&one(r#"{"tool":"u"}"#), Ok(ProposalKind::ToolCall));
+        check(&one("7"), Err(Refusal::WrongType));
+        check(&one("{}"), Err(Refusal::NoTool));
+        check(&one(r#"{"tool":"u","arguments":[]}"#), Err(Refusal::WrongType));
+        check(&one(r#"{"tool":"u","reason":7}"#), Err(Refusal::WrongType));
+        check(&one(r#"{"tool":"u","kind":"tool_call"}"#), Err(Refusal::UnknownField));
+        check(&one(r#"{"tool":"u","tool":"v"}"#), Err(Refusal::RepeatedKey));
+        check(r#"{"kind":"tool_calls","calls":{}}"#, Err(Refusal::WrongType));
+        check(
+            r#"{"kind":"tool_calls","calls":[{"tool":"t"}],"tool":"t"}"#,
+            Err(Refusal::UnknownField),
+        );
+        check(r#"{"kind":"tool_call","tool":"t","calls":[]}"#, Err(Refusal::UnknownField));
+    }
+
+    #[test]
+    fn one_call_in_a_list_is_one_call() {
+        let read = |raw: &str| Proposal::read(raw.as_bytes(), None);
+        let listed = read(&calls(1));
+        let alone =
+            read(r#"{"kind":"tool_call","tool":"t","arguments":{"n":1},"reason":"to see"}"#);
+        assert_eq!(listed, alone);
+        assert!(alone.is_ok());
     }
 
     #[test]

@@ -31,8 +31,10 @@ pub enum Refusal {
     UnknownOrigin,
     /// The reply echoes another request.
     WrongRequest,
-    /// More than one call in a batch, which this version does not take.
+    /// More calls in a batch than it may have.
     BatchTooLong,
+    /// A batch without a call.
+    BatchEmpty,
     // The call cannot be admitted.
     /// A tool call without a tool.
     NoTool,
@@ -67,6 +69,17 @@ pub enum Refusal {
     NoCapacity,
     /// It is not known what an earlier call of the same tool did; the question about it is named beside.
     OutcomeUnknown,
+    // Several calls that came together were refused as a whole; the one that is named beside is why.
+    /// It is not read-only, and only such calls are made together.
+    BatchNotReadOnly,
+    /// It would end the run, and nothing comes beside that.
+    BatchTerminal,
+    /// The policy denies it.
+    BatchDenied,
+    /// The policy asks a person about it, and a person is asked about one call.
+    BatchAsks,
+    /// It is more than the run may still make.
+    BatchOverLimit,
 }
 
 impl Refusal {
@@ -86,6 +99,7 @@ impl Refusal {
             Self::UnknownOrigin => "unknown_origin",
             Self::WrongRequest => "wrong_request",
             Self::BatchTooLong => "batch_too_long",
+            Self::BatchEmpty => "batch_empty",
             Self::NoTool => "no_tool",
             Self::UnknownTool => "unknown_tool",
             Self::ArgumentsInvalid => "arguments_invalid",
@@ -101,6 +115,11 @@ impl Refusal {
             Self::NoReviewer => "no_reviewer",
             Self::NoCapacity => "no_capacity",
             Self::OutcomeUnknown => "outcome_unknown",
+            Self::BatchNotReadOnly => "batch_not_read_only",
+            Self::BatchTerminal => "batch_terminal",
+            Self::BatchDenied => "batch_denied",
+            Self::BatchAsks => "batch_asks",
+            Self::BatchOverLimit => "batch_over_limit",
         }
     }
 }

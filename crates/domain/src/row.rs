@@ -314,7 +314,7 @@ rows! {
         created_at, status, reason, note, result, step_count, failures, denials, active_us, question, epoch,
         holder, waits, free_since, finished_at, seq, hash,
     }
-    Step in "steps", key 1, fixed 6 {
+    Step in "steps", key 1, fixed 3 {
         id, run, index, batch, batch_index, opened_at, status, proposal, kind, origin, admitted, verdict, policy,
         question, attempts, starts, observation, started_at, finished_at,
     }

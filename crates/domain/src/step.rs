@@ -119,6 +119,12 @@ pub struct Step {
 }
 
 impl Step {
+    /// The request that its proposal answers: the number of the first step of its batch.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        self.index.saturating_sub(u64::from(self.batch_index))
+    }
+
     /// What the loop detector compares: the request and the fingerprint of what came back.
     #[must_use]
     pub fn fingerprint(&self) -> Option<(Digest, Digest)> {

@@ -1,12 +1,15 @@
 //! Admission: from a readable proposal to a canonical call, or to the reason why not.
 
+use std::ops::Range;
+
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::id::StepId;
-use portcullis_domain::proposal::{Ask, Proposal, ProposalOrigin};
+use portcullis_domain::proposal::{Ask, AskedCall, Proposal, ProposalOrigin};
 use portcullis_domain::question::Card;
 use portcullis_domain::recovery;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::FrozenTool;
+use portcullis_domain::step::Step;
 use portcullis_domain::verdict::Verdict;
 
 use crate::tools::{Described, Tools};
@@ -17,11 +20,13 @@ pub(crate) struct Invalid {
     pub(crate) refusal: Refusal,
     /// JSON pointer into the arguments, and the rule that was broken there.
     pub(crate) place: Option<(String, String)>,
+    /// The number of the call, from one, where several came together.
+    pub(crate) call: Option<u32>,
 }
 
 impl From<Refusal> for Invalid {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, place: None }
+        Self { refusal, place: None, call: None }
     }
 }
 
@@ -43,6 +48,11 @@ pub(crate) enum Admission {
         call: Call,
         /// The arguments as they were proposed, for the agent's own next view.
         proposed: Object,
+    },
+    /// Several calls at once, none of which is admitted yet.
+    Calls {
+        origin: ProposalOrigin,
+        calls: Vec<AskedCall>,
     },
     Complete {
         origin: ProposalOrigin,
@@ -86,13 +96,27 @@ pub(crate) fn admit(
         Ask::Complete { result } => Ok(Admission::Complete { origin, result }),
         Ask::Fail { message } => Ok(Admission::Fail { origin, message }),
         Ask::ToolCall { tool, arguments } => {
-            let advertised = frozen.iter().any(|frozen| frozen.name == tool);
-            let found = tools.get(&tool).filter(|_| advertised).ok_or(Refusal::UnknownTool)?;
             let proposed = arguments.clone();
-            let call = admit_call(origin, arguments, step, &found.described, salt)?;
+            let call = admit_asked(origin, &tool, arguments, step, tools, frozen, salt)?;
             Ok(Admission::Call { call, proposed })
         }
+        Ask::ToolCalls { calls } => Ok(Admission::Calls { origin, calls }),
     }
+}
+
+/// Admits a call of a tool of the run's frozen set.
+pub(crate) fn admit_asked(
+    origin: ProposalOrigin,
+    tool: &str,
+    arguments: Object,
+    step: StepId,
+    tools: &Tools,
+    frozen: &[FrozenTool],
+    salt: &[u8],
+) -> Result<Call, Invalid> {
+    let advertised = frozen.iter().any(|frozen| frozen.name == tool);
+    let found = tools.get(tool).filter(|_| advertised).ok_or(Refusal::UnknownTool)?;
+    admit_call(origin, arguments, step, &found.described, salt)
 }
 
 /// Admits a recorded call against the spec that it was judged with.
@@ -103,21 +127,48 @@ pub(crate) fn admit_recorded(
     tool: &Described,
     salt: &[u8],
 ) -> Option<Call> {
-    readmit(raw, step, request, tool, salt).ok()
+    readmit(&Written::read(raw, request).ok()?, 0, step, tool, salt).ok()
 }
 
-/// Admits a recorded call against a spec: the one that it was judged with, or another.
+/// The calls of a recorded proposal.
+pub(crate) struct Written {
+    origin: ProposalOrigin,
+    calls: Vec<(String, Object)>,
+}
+
+impl Written {
+    /// Reads the proposal that answered a request. One that is no call has none.
+    pub(crate) fn read(raw: &[u8], request: u64) -> Result<Self, Refusal> {
+        let proposal = Proposal::read(raw, Some(request)).or_else(|_| Proposal::read(raw, None))?;
+        let calls = match proposal.ask {
+            Ask::ToolCall { tool, arguments } => vec![(tool, arguments)],
+            Ask::ToolCalls { calls } => {
+                calls.into_iter().map(|call| (call.tool, call.arguments)).collect()
+            }
+            Ask::Complete { .. } | Ask::Fail { .. } => Vec::new(),
+        };
+        Ok(Self { origin: proposal.origin, calls })
+    }
+
+    /// The places at which the call of a step can stand: its own in its batch. A step that is alone has the only one, or
+    /// one of several that were refused as a whole.
+    pub(crate) fn places(&self, step: &Step) -> Range<usize> {
+        let own = usize::try_from(step.batch_index).unwrap_or(usize::MAX);
+        if step.batch > 1 { own..own.saturating_add(1) } else { 0..self.calls.len() }
+    }
+}
+
+/// Admits the recorded call at a place of its proposal against a spec: the one that it was judged with, or another.
 pub(crate) fn readmit(
-    raw: &[u8],
+    written: &Written,
+    at: usize,
     step: StepId,
-    request: u64,
     tool: &Described,
     salt: &[u8],
 ) -> Result<Call, Refusal> {
-    let proposal = Proposal::read(raw, Some(request)).or_else(|_| Proposal::read(raw, None))?;
-    match proposal.ask {
-        Ask::ToolCall { tool: name, arguments } if name == tool.spec.name => {
-            admit_call(proposal.origin, arguments, step, tool, salt)
+    match written.calls.get(at) {
+        Some((name, arguments)) if *name == tool.spec.name => {
+            admit_call(written.origin, arguments.clone(), step, tool, salt)
                 .map_err(|invalid| invalid.refusal)
         }
         _ => Err(Refusal::UnknownTool),
@@ -180,6 +231,7 @@ fn canonical_arguments(
         Invalid {
             refusal,
             place: first.map(|violation| (violation.path.clone(), violation.rule.clone())),
+            call: None,
         }
     })?;
     match whole {

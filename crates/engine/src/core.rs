@@ -27,6 +27,7 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::Facts;
 
+use crate::batch::Member;
 use crate::compose;
 use crate::error::GateError;
 use crate::heartbeat::Hold;
@@ -71,12 +72,14 @@ pub(crate) struct Core {
     pub(crate) epoch: Epoch,
     pub(crate) active_since: Monotonic,
     pub(crate) ready: Option<Ready>,
+    /// The calls of a batch that were allowed and not yet made; none without one.
+    pub(crate) members: Vec<Member>,
     /// The frozen set as its agent sees it.
     pub(crate) advertised: Arc<[AdvertisedTool]>,
     /// The arguments of the open step's proposal, as they were proposed.
     pub(crate) proposed: Option<Value>,
-    /// The last step, as the agent is to see it.
-    pub(crate) last: Option<SeenStep>,
+    /// The last step as the agent is to see it, or the steps of the last batch; none once they were shown.
+    pub(crate) last: Vec<SeenStep>,
     /// How often the open step's outcome was asked after without an answer.
     pub(crate) probes: u32,
     /// What the heartbeat sees of this core, and says to it.
@@ -139,11 +142,16 @@ impl Core {
         if let Some(ended) = self.ended() {
             return ended;
         }
-        match (self.state.run.status, self.state.run.question, &self.ready) {
-            (RunStatus::Waiting, Some(question), None) => Progress::Waiting(question),
-            (_, _, Some(_)) => Progress::Allowed,
+        match (self.state.run.status, self.state.run.question, self.is_ready()) {
+            (RunStatus::Waiting, Some(question), false) => Progress::Waiting(question),
+            (_, _, true) => Progress::Allowed,
             _ => Progress::Observed,
         }
+    }
+
+    /// Whether what the open step proposes is allowed and not yet made.
+    fn is_ready(&self) -> bool {
+        self.ready.is_some() || !self.members.is_empty()
     }
 
     /// Facts for the policy, copied.
@@ -288,7 +296,7 @@ impl Core {
                     Err(GateError::Misuse("the outcome of a call is not recorded; attach again"))
                 }
                 // The same for a proposal that something kept from being judged.
-                StepStatus::Deciding if self.ready.is_none() => {
+                StepStatus::Deciding if !self.is_ready() => {
                     Err(GateError::Misuse("a recorded proposal is not judged; attach again"))
                 }
                 _ => Ok(self.progress()),
@@ -345,7 +353,7 @@ impl Core {
         place: Option<(u64, Option<String>)>,
         outcome: Option<Outcome>,
     ) {
-        self.last = place.zip(outcome).map(|((request, tool), outcome)| SeenStep {
+        let seen = place.zip(outcome).map(|((request, tool), outcome)| SeenStep {
             request,
             tool,
             arguments: self.proposed.take(),
@@ -353,6 +361,7 @@ impl Core {
             content: outcome.value,
             external: outcome.observation.labels.is_external(),
         });
+        self.last = seen.into_iter().collect();
     }
 
     fn compose_end(

@@ -1,4 +1,4 @@
-//! Performing one permitted call: bounded in time, and owned by the engine to its end.
+//! Performing permitted calls, one alone or several at once: bounded in time, and owned by the engine to their end.
 //!
 //! Dropping the caller's future, a deadline, a cancel or a lost lease changes what is recorded of it, never whether it
 //! is recorded.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use futures_util::FutureExt;
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join_all, select};
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource};
 
@@ -67,6 +67,13 @@ impl Running {
     }
 }
 
+/// One of several calls that are made at once.
+pub(crate) struct Beside {
+    pub(crate) source: Arc<dyn ToolSource>,
+    pub(crate) permit: Permit,
+    pub(crate) place: Option<Box<dyn Place>>,
+}
+
 impl Core {
     /// Performs the call, and waits for its answer, for its deadline, or until the run has ended. A lease that may end
     /// before the call does begins nothing.
@@ -80,17 +87,10 @@ impl Core {
         if self.require_cover(deadline).await.is_err() {
             return Performed::NotBegun(NotBegun::Uncovered);
         }
-        let call = async move {
-            let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
-            answer.map_err(|_| Panic)
-        };
+        let call = answer(source, permit);
         match place {
             Some(place) => match begin_at(place, call) {
-                Ok(mut running) => match select(&mut running.0, pin!(self.cut(deadline))).await {
-                    Either::Left((Ok(answer), _)) => performed(answer),
-                    Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
-                    Either::Right((cut, _)) => left(cut, running),
-                },
+                Ok(running) => hear(running, self.cut(deadline)).await,
                 Err(_) => Performed::NotBegun(NotBegun::NoPlace),
             },
             // In this task, which the engine owns; a task of its own only once nobody waits for it any more.
@@ -102,6 +102,48 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Performs several calls at once, each at its place or in a task of its own, so that none of them keeps another, or
+    /// the deadline of another, from its turn. A lease that may end before the longest of them begins none.
+    pub(crate) async fn perform_all(&self, calls: Vec<Beside>) -> Vec<Performed> {
+        let longest = calls.iter().map(|call| call.permit.deadline()).max().unwrap_or_default();
+        if self.require_cover(longest).await.is_err() {
+            let not_begun = |_| Performed::NotBegun(NotBegun::Uncovered);
+            return calls.into_iter().map(not_begun).collect();
+        }
+        let clock = self.parts.clock.as_ref();
+        // One look for all of them at whether the run has ended.
+        let ended = self.cut(longest).shared();
+        let begun = calls.into_iter().map(|Beside { source, permit, place }| {
+            let deadline = permit.deadline();
+            let call = answer(source, permit);
+            let begun = match place {
+                Some(place) => begin_at(place, call),
+                None => begin_task(self.parts.spawn.as_ref(), call),
+            };
+            (begun, deadline)
+        });
+        // All begin before any is waited for.
+        let begun: Vec<_> = begun.collect();
+        let heard = begun.into_iter().map(|(begun, deadline)| {
+            let ended = ended.clone();
+            async move {
+                let Ok(running) = begun else {
+                    return Performed::NotBegun(NotBegun::NoPlace);
+                };
+                let cut = select(ended, clock.sleep(deadline));
+                hear(
+                    running,
+                    cut.map(|cut| match cut {
+                        Either::Left((cut, _)) => cut,
+                        Either::Right(_) => Cut::Overdue,
+                    }),
+                )
+                .await
+            }
+        });
+        join_all(heard).await
     }
 
     /// Waits until so much time has passed, or until the run has ended: as soon as this process hears of it, and where
@@ -144,6 +186,31 @@ const fn left(cut: Cut, running: Running) -> Performed {
         Cut::Overdue => Performed::Overdue(running),
         Cut::Ended => Performed::Ended(running),
     }
+}
+
+/// The call itself; nothing of it happens before the first poll.
+async fn answer(source: Arc<dyn ToolSource>, permit: Permit) -> Answer {
+    let answer = AssertUnwindSafe(async { source.call(permit).await }).catch_unwind().await;
+    answer.map_err(|_| Panic)
+}
+
+/// Waits for what comes of a call that runs elsewhere, until that is cut short.
+async fn hear(mut running: Running, cut: impl Future<Output = Cut>) -> Performed {
+    match select(&mut running.0, pin!(cut)).await {
+        Either::Left((Ok(answer), _)) => performed(answer),
+        Either::Left((Err(oneshot::Canceled), _)) => Performed::Panicked,
+        Either::Right((cut, _)) => left(cut, running),
+    }
+}
+
+/// Begins a call in a task of its own.
+fn begin_task(
+    spawn: &dyn Spawn,
+    call: impl Future<Output = Answer> + Send + 'static,
+) -> Result<Running, SpawnError> {
+    let (sender, receiver) = oneshot::channel();
+    spawn.spawn(Box::pin(async move { drop(sender.send(call.await)) }))?;
+    Ok(Running(receiver))
 }
 
 /// Begins a call at its place, which is free again before the answer is told.

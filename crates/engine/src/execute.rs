@@ -9,7 +9,7 @@ use portcullis_domain::event::{ApprovalUsed, Body, StepStarted};
 use portcullis_domain::id::{QuestionId, StepId};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::Failure;
-use portcullis_domain::permit::{self, Intent};
+use portcullis_domain::permit::{self, BatchCall, BatchIntent, Intent};
 use portcullis_domain::ports::{
     Append, Condition, Durability, NewEvent, Page, Place, StoreError, ToolFailure, ToolOutput,
 };
@@ -21,7 +21,7 @@ use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
-use crate::effect::{NotBegun, Performed};
+use crate::effect::{NotBegun, Performed, Running};
 use crate::error::GateError;
 use crate::heartbeat::Cover;
 use crate::late;
@@ -41,6 +41,20 @@ pub(crate) enum Concluded {
     Done(Progress),
     /// The run had ended meanwhile.
     Late(Box<Outcome>),
+}
+
+/// What came of a call.
+pub(crate) struct Came {
+    /// The end of its step; else why it is not known what the call did, and one sentence about it.
+    pub(crate) ending: Result<Ending, (Failure, String)>,
+    /// The call itself, when it outlived its deadline.
+    pub(crate) running: Option<Running>,
+}
+
+impl From<Ending> for Came {
+    fn from(ending: Ending) -> Self {
+        Self { ending: Ok(ending), running: None }
+    }
 }
 
 /// A second start of which nothing came says nothing about the first: its outcome is as unknown as it was.
@@ -69,6 +83,9 @@ impl Core {
         if let Some(ended) = self.ended() {
             return Ok(ended);
         }
+        if !self.members.is_empty() {
+            return Box::pin(self.execute_batch()).await;
+        }
         let grant = self.ready()?.grant;
         if self.lease_lost() {
             return self.ended_meanwhile().await;
@@ -93,23 +110,13 @@ impl Core {
                 Err(error) => error,
             };
             self.ready = Some(ready);
-            match error {
-                GateError::Store(StoreError::InDoubt) => {
-                    if let Some(progress) = self.settle_doubt().await? {
-                        return Ok(progress);
-                    }
-                }
-                GateError::Store(StoreError::LeaseLost) => return self.ended_meanwhile().await,
-                GateError::Store(StoreError::OutcomeOpen { question }) if grant.is_none() => {
-                    return self.refuse_open(question).await;
-                }
-                GateError::Store(error) if moved(&error) => {
-                    self.reload().await?;
-                    if let Some(ended) = self.ended() {
-                        return Ok(ended);
-                    }
-                }
-                error => return Err(error),
+            if let GateError::Store(StoreError::OutcomeOpen { question }) = error
+                && grant.is_none()
+            {
+                return self.refuse_open(question).await;
+            }
+            if let Some(progress) = self.without_permit(error).await? {
+                return Ok(progress);
             }
         }
         Err(StoreError::Stale.into())
@@ -170,8 +177,25 @@ impl Core {
         self.end_step(Ending::observed(outcome).after(before, judgement.specs())).await
     }
 
-    /// Commit 1 is in doubt, and no permit was made: the call did not happen. If the intent was stored, that is
-    /// recorded; `None` when it was not stored.
+    /// What becomes of a first commit 1 that gave no permit, of one call or of several; `None` when it is to be judged
+    /// and tried again.
+    pub(crate) async fn without_permit(
+        &mut self,
+        error: GateError,
+    ) -> Result<Option<Progress>, GateError> {
+        match error {
+            GateError::Store(StoreError::InDoubt) => self.settle_doubt().await,
+            GateError::Store(StoreError::LeaseLost) => self.ended_meanwhile().await.map(Some),
+            GateError::Store(error) if moved(&error) => {
+                self.reload().await?;
+                Ok(self.ended())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Commit 1 is in doubt, and no permit was made: nothing happened. If the intents were stored, that is recorded;
+    /// `None` when they were not stored.
     async fn settle_doubt(&mut self) -> Result<Option<Progress>, GateError> {
         self.reload().await?;
         let executing = self.open_step().is_some_and(|step| step.status == StepStatus::Executing);
@@ -179,8 +203,8 @@ impl Core {
             return Ok(self.ended());
         }
         let message = "the intent could not be confirmed, so the call was not made";
-        let outcome = self.observer().failed(Failure::Error, message, Labels::none());
-        self.end_step(Ending::observed(outcome)).await.map(Some)
+        let outcome = |core: &Self| core.observer().failed(Failure::Error, message, Labels::none());
+        self.end_started(outcome).await.map(Some)
     }
 
     /// The intent of a step's first start: verdict, use of the grant, and the start.
@@ -217,38 +241,65 @@ impl Core {
         self.parts.tools.get(tool).map_or(0, |tool| tool.described.spec.deadline_ms)
     }
 
-    /// Commit 1 of every call: `events` begin it, conditional on lease, sequence and labels. No permit is made in
-    /// another way.
+    /// Commit 1 of one call: `events` begin it. No permit is made in another way, but for calls that are begun together,
+    /// whose commit differs in their number alone.
     pub(crate) async fn commit_intent(
         &mut self,
         events: Vec<NewEvent>,
         judgement: &Judgement,
         contents: Vec<Content>,
     ) -> Result<permit::Permit, GateError> {
-        let tool = self.parts.tools.get(&judgement.call.tool);
-        let tool = tool.ok_or_else(|| GateError::ToolMissing(judgement.call.tool.clone()))?;
-        let deadline = tool.described.spec.deadline();
-        self.require_cover(deadline).await?;
+        let deadline = self.deadline(&judgement.call.tool)?;
         let step = self.open_step_id()?;
-        let append = Append {
-            condition: self.intent_condition(),
-            events,
-            contents,
-            specs: judgement.specs(),
-            durability: Durability::Synced,
-        };
         let intent = Intent {
             run: self.run_id(),
             step,
             card: judgement.card.clone(),
             salt: self.salt.clone(),
             deadline,
-            append,
+            append: self.intent(events, contents, judgement.specs(), deadline).await?,
         };
         let receipt = permit::commit(self.parts.store.as_ref(), &self.scope, intent).await?;
         let (permit, committed) = receipt.into_permit();
         self.fold(&committed).await?;
         Ok(permit)
+    }
+
+    /// Commit 1 of calls that are begun together: the same, with an intent for each.
+    pub(crate) async fn commit_intents(
+        &mut self,
+        events: Vec<NewEvent>,
+        calls: Vec<BatchCall>,
+        specs: Vec<Vec<u8>>,
+    ) -> Result<Vec<permit::Permit>, GateError> {
+        let longest = calls.iter().map(|call| call.deadline).max().unwrap_or_default();
+        let append = self.intent(events, Vec::new(), specs, longest).await?;
+        let intent = BatchIntent { run: self.run_id(), calls, salt: self.salt.clone(), append };
+        let receipt = permit::commit_batch(self.parts.store.as_ref(), &self.scope, intent).await?;
+        let (permits, committed) = receipt.into_permits();
+        self.fold(&committed).await?;
+        Ok(permits)
+    }
+
+    /// The append of commit 1, once the lease covers calls that may take so long: synced, and conditional on lease,
+    /// sequence and labels.
+    async fn intent(
+        &self,
+        events: Vec<NewEvent>,
+        contents: Vec<Content>,
+        specs: Vec<Vec<u8>>,
+        longest: Duration,
+    ) -> Result<Append, GateError> {
+        self.require_cover(longest).await?;
+        let condition = self.intent_condition();
+        Ok(Append { condition, events, contents, specs, durability: Durability::Synced })
+    }
+
+    /// How long a call of the tool may take.
+    pub(crate) fn deadline(&self, tool: &str) -> Result<Duration, GateError> {
+        let found = self.parts.tools.get(tool);
+        let found = found.ok_or_else(|| GateError::ToolMissing(tool.to_owned()))?;
+        Ok(found.described.spec.deadline())
     }
 
     /// What has to hold when an effect is about to begin: nothing was recorded since the policy looked, no label was
@@ -330,39 +381,47 @@ impl Core {
         if let Some((cause, detail)) = still_unknown(before, &performed) {
             return self.resolve(unknown(cause, detail)).await;
         }
-        let (ending, running, cause) = match performed {
-            Performed::Answered(Ok(output)) => {
-                (Some(self.answered_ending(spec, output)), None, None)
-            }
-            Performed::Answered(Err(failure)) => {
-                let cause = (Failure::LostConnection, failure.to_string());
-                (self.failed_ending(spec, failure), None, Some(cause))
-            }
-            Performed::NotBegun(why) => (Some(Ending::observed(self.not_begun(why))), None, None),
-            Performed::Ended(running) => {
+        let Came { ending, running } = match self.came(spec, performed) {
+            Ok(came) => came,
+            Err(running) => {
                 late::watch(self, step, running, spec.clone());
                 return self.ended_meanwhile().await.map(Concluded::Done);
             }
-            Performed::Panicked => {
-                let message = "the tool panicked";
-                let ending = self.cut_off(spec, Failure::Panic, message);
-                (ending, None, Some((Failure::Panic, message.to_owned())))
-            }
-            Performed::Overdue(running) => {
-                let message = "the deadline passed, and the call may still be running";
-                let ending = self.cut_off(spec, Failure::Timeout, message);
-                (ending, Some(running), Some((Failure::Timeout, message.to_owned())))
-            }
         };
-        let concluded = match (ending, cause) {
-            (Some(ending), _) => self.end_executed(ending).await,
-            (None, Some((cause, detail))) => self.resolve(unknown(cause, detail)).await,
-            (None, None) => Err(GateError::Bug("an outcome without a cause")),
+        let concluded = match ending {
+            Ok(ending) => self.end_executed(ending).await,
+            Err((cause, detail)) => self.resolve(unknown(cause, detail)).await,
         };
         if let Some(running) = running {
             late::watch(self, step, running, spec.clone());
         }
         concluded
+    }
+
+    /// What came of a call; `Err` with the call itself when the run ended under it.
+    pub(crate) fn came(&self, spec: &ToolSpec, performed: Performed) -> Result<Came, Running> {
+        let (ending, cause, running) = match performed {
+            Performed::Answered(Ok(output)) => {
+                return Ok(self.answered_ending(spec, output).into());
+            }
+            Performed::NotBegun(why) => return Ok(Ending::observed(self.not_begun(why)).into()),
+            Performed::Ended(running) => return Err(running),
+            Performed::Answered(Err(failure)) => {
+                let cause = (Failure::LostConnection, failure.to_string());
+                (self.failed_ending(spec, failure), cause, None)
+            }
+            Performed::Panicked => {
+                let message = "the tool panicked";
+                let cause = (Failure::Panic, message.to_owned());
+                (self.cut_off(spec, Failure::Panic, message), cause, None)
+            }
+            Performed::Overdue(running) => {
+                let message = "the deadline passed, and the call may still be running";
+                let cause = (Failure::Timeout, message.to_owned());
+                (self.cut_off(spec, Failure::Timeout, message), cause, Some(running))
+            }
+        };
+        Ok(Came { ending: ending.ok_or(cause), running })
     }
 
     /// What is observed of a call that was not begun: nothing happened.
@@ -452,19 +511,22 @@ impl Core {
     }
 
     /// True when the latest step has the observation of its own execution.
-    fn finished_here(&self) -> bool {
+    pub(crate) fn finished_here(&self) -> bool {
         self.state.step().is_some_and(|step| step.observation.is_some())
     }
 
     /// Whether the step ended with exactly this outcome after all: its commit was in doubt, and is stored.
     async fn is_recorded(&self, step: StepId, outcome: &Outcome) -> bool {
-        // Contents are salted, so that no other outcome is the same.
-        let same =
-            |row: &Step| row.id == step && row.observation.as_ref() == Some(&outcome.observation);
         let last = self.state.run.step_count;
-        let page = Page { offset: last.saturating_sub(u64::from(LOOKED_AT)), limit: LOOKED_AT };
+        let rows = self.rows(last.saturating_sub(u64::from(LOOKED_AT)), LOOKED_AT).await;
+        is_among(&rows, step, outcome)
+    }
+
+    /// The rows of so many steps from an index on, as far as they can be read.
+    pub(crate) async fn rows(&self, first: u64, limit: u32) -> Vec<Step> {
+        let page = Page { offset: first, limit };
         let read = self.parts.store.steps(&self.scope, self.run_id(), page).await;
-        read.is_ok_and(|rows| rows.rows.iter().flatten().any(same))
+        read.map(|rows| rows.rows.into_iter().flatten().collect()).unwrap_or_default()
     }
 
     fn open_or_last(&self) -> Result<StepId, GateError> {
@@ -473,4 +535,9 @@ impl Core {
             .map(|step| step.id)
             .ok_or(GateError::Bug("a run that executed has no step"))
     }
+}
+
+/// Whether a step ended with exactly this outcome. Contents are salted, so that no other outcome is the same.
+pub(crate) fn is_among(rows: &[Step], step: StepId, outcome: &Outcome) -> bool {
+    rows.iter().any(|row| row.id == step && row.observation.as_ref() == Some(&outcome.observation))
 }

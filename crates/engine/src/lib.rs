@@ -36,6 +36,7 @@ pub mod sweep;
 mod tools;
 
 mod admit;
+mod batch;
 mod compose;
 mod core;
 mod effect;

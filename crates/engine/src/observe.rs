@@ -39,6 +39,9 @@ impl Observer<'_> {
             object.insert("path", path.as_str());
             object.insert("rule", rule.as_str());
         }
+        if let Some(call) = invalid.call {
+            object.insert("call", call);
+        }
         let shape =
             Shape { refusal: Some(invalid.refusal), ..Shape::of(ObservationKind::InvalidProposal) };
         self.outcome(StepStatus::Failed, shape, object, Labels::none())
@@ -53,6 +56,23 @@ impl Observer<'_> {
         }
         let shape = Shape { refusal: Some(refusal), ..Shape::of(ObservationKind::Denied) };
         self.outcome(StepStatus::Failed, shape, object, labels)
+    }
+
+    /// Several calls that came together were refused as a whole, because of the one with this number, from one.
+    pub(crate) fn batch_refused(
+        &self,
+        number: usize,
+        refusal: Refusal,
+        because: Option<Refusal>,
+    ) -> Outcome {
+        let mut object = Object::new();
+        object.insert("refusal", refusal.as_str());
+        object.insert("call", u64::try_from(number).unwrap_or(u64::MAX));
+        if let Some(because) = because {
+            object.insert("because", because.as_str());
+        }
+        let shape = Shape { refusal: Some(refusal), ..Shape::of(ObservationKind::Denied) };
+        self.outcome(StepStatus::Failed, shape, object, Labels::none())
     }
 
     /// A tool failed, and what it did is known.

@@ -68,8 +68,8 @@ impl Core {
         let admitted =
             step.admitted.as_ref().ok_or(GateError::Bug("a started step has no call"))?;
         if !admitted.effect.changes_something() {
-            let outcome = self.observer().interrupted(Failure::Crash);
-            return self.end_step(Ending::observed(outcome)).await;
+            let interrupted = |core: &Self| core.observer().interrupted(Failure::Crash);
+            return self.end_started(interrupted).await;
         }
         let proposal = step.proposal.ok_or(GateError::Content("proposal"))?;
         let Some(raw) = kept(&self.parts, &self.scope, proposal, "proposal").await? else {
@@ -97,7 +97,7 @@ impl Core {
         let admitted = step.admitted.filter(|_| step.starts > 0);
         let Some(admitted) = admitted else {
             let place = Some((String::new(), "erased".to_owned()));
-            let invalid = Invalid { refusal: Refusal::NotJson, place };
+            let invalid = Invalid { refusal: Refusal::NotJson, place, call: None };
             let outcome = self.observer().invalid(&invalid);
             return self.end_step(Ending::observed(outcome)).await;
         };

@@ -22,7 +22,7 @@ use portcullis_domain::step::{Admitted, Step};
 use portcullis_domain::stream::Stream;
 use portcullis_domain::verdict::Reviewers;
 
-use crate::admit::{Call, admit_probe, card, readmit};
+use crate::admit::{Call, Written, admit_probe, card, readmit};
 use crate::tools::Described;
 
 /// Events of one page.
@@ -286,9 +286,14 @@ impl<'a> Shelf<'a> {
         let salt = self.salt(state.run.salt).await?;
         let proposal = self.proposal(step).await?;
         let spec = self.spec(admitted.spec).await?;
-        let call = readmit(&proposal, step.id, step.index, &spec, &salt).ok();
-        let call = recorded(call, &spec, admitted)?;
-        Ok(Remade { call, spec, made: Made::Proposal(proposal), salt })
+        let written =
+            Written::read(&proposal, step.request()).map_err(|_| Obstacle::CallDiffers)?;
+        let found = written.places(step).find_map(|at| {
+            let call = readmit(&written, at, step.id, &spec, &salt).ok();
+            Some((recorded(call, &spec, admitted).ok()?, at))
+        });
+        let (call, at) = found.ok_or(Obstacle::CallDiffers)?;
+        Ok(Remade { call, spec, made: Made::Proposal { written, at }, salt })
     }
 
     /// The call of a probe about a step's call, made again: what the spec of that call hands it.
@@ -323,8 +328,8 @@ fn recorded(call: Option<Call>, spec: &Described, admitted: &Admitted) -> Result
 
 /// What a call was made from.
 enum Made {
-    /// The bytes of a proposal.
-    Proposal(Vec<u8>),
+    /// A proposal, and the place of the call in it.
+    Proposal { written: Written, at: usize },
     /// What a tool's spec hands its probe.
     Probe(Object),
 }
@@ -341,7 +346,7 @@ impl Remade {
     /// The call that the same would make with another spec of its tool.
     pub(crate) fn under(&self, step: &Step, spec: &Described) -> Result<Call, Refusal> {
         match &self.made {
-            Made::Proposal(raw) => readmit(raw, step.id, step.index, spec, &self.salt),
+            Made::Proposal { written, at } => readmit(written, *at, step.id, spec, &self.salt),
             Made::Probe(arguments) => {
                 let origin = self.call.origin;
                 let call = admit_probe(origin, arguments.clone(), step.id, spec, &self.salt);

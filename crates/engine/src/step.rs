@@ -126,6 +126,7 @@ impl Core {
                 let outcome = self.observer().invalid(&invalid);
                 self.end_step(Ending::observed(outcome)).await
             }
+            Ok(Admission::Calls { origin, calls }) => self.decide_batch(origin, calls).await,
             Ok(Admission::Complete { origin, result }) => {
                 let result = Content::seal(result.to_canonical(), self.parts.entropy.as_ref());
                 let end =
@@ -295,8 +296,8 @@ impl Core {
                 let outcome = self.observer().invalid(&invalid);
                 return self.end_step(Ending::observed(outcome)).await;
             }
-            Ok(Admission::Complete { .. } | Admission::Fail { .. }) => {
-                return Err(GateError::Bug("a question about a proposal that is no call"));
+            Ok(Admission::Calls { .. } | Admission::Complete { .. } | Admission::Fail { .. }) => {
+                return Err(GateError::Bug("a question about a proposal that is not one call"));
             }
         };
         let judgement = self.judge_call(call)?;

@@ -171,8 +171,9 @@ fn core(
         goal,
         salt,
         ready: None,
+        members: Vec::new(),
         proposed: None,
-        last: None,
+        last: Vec::new(),
         // Nothing is held yet.
         hold: Arc::new(Hold::until(Timestamp::from_micros(0))),
         probes: 0,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use portcullis_canon::Value;
 use portcullis_domain::ports::{MAX_PAGE, Page, SeenStep, View};
+use portcullis_domain::proposal::MAX_BATCH;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 
@@ -22,18 +23,26 @@ impl Core {
     pub(crate) async fn view(&mut self, fresh: bool) -> Result<View, GateError> {
         let request = self.open_step().map_or(self.state.run.step_count, |step| step.index);
         // Handed out once; whoever looks again is shown what is recorded.
-        let last =
-            self.last.take().filter(|last| !fresh && last.request.saturating_add(1) == request);
+        let mut history = std::mem::take(&mut self.last);
+        if fresh || history.last().is_none_or(|last| last.request.saturating_add(1) != request) {
+            history.clear();
+        }
         let (parts, scope, run) = (&self.parts, &self.scope, &self.state.run);
-        let shown = if fresh { HISTORY } else { u64::from(last.is_none()) };
+        let shown = match (fresh, history.is_empty()) {
+            (true, _) => HISTORY,
+            (false, true) => u64::from(MAX_BATCH),
+            (false, false) => 0,
+        };
         let first = request.saturating_sub(shown);
-        let mut history: Vec<SeenStep> = last.into_iter().collect();
         let limit = u32::try_from(request.saturating_sub(first)).unwrap_or(MAX_PAGE);
         if limit > 0 {
             let page = Page { offset: first, limit };
             let rows = parts.store.steps(scope, self.run_id(), page).await?;
-            let steps =
+            let mut steps: Vec<Step> =
                 rows.rows.into_iter().flatten().filter(|step| step.index < request).collect();
+            // Without a start only the last step, or the whole of the last batch.
+            let answered = steps.last().map(Step::request);
+            steps.retain(|step| fresh || Some(step.request()) == answered);
             for step in within_budget(steps) {
                 history.push(seen(parts, scope, &step).await?);
             }
@@ -70,6 +79,16 @@ fn within_budget(steps: Vec<Step>) -> Vec<Step> {
     kept
 }
 
+/// What of a proposal is the step's own: one of several calls, or the whole. Nothing of several that were refused.
+fn asked_of<'a>(proposal: &'a Value, step: &Step) -> Option<&'a Value> {
+    match proposal.get("calls").and_then(Value::as_array) {
+        None => Some(proposal),
+        Some([only]) => Some(only),
+        Some(_) if step.batch == 1 => None,
+        Some(calls) => calls.get(usize::try_from(step.batch_index).ok()?),
+    }
+}
+
 async fn seen(parts: &Parts, scope: &Scope, step: &Step) -> Result<SeenStep, GateError> {
     let content = match step.observation.as_ref().and_then(|observation| observation.content) {
         Some(reference) => content_value(parts, scope, reference.digest).await?,
@@ -79,10 +98,12 @@ async fn seen(parts: &Parts, scope: &Scope, step: &Step) -> Result<SeenStep, Gat
         Some(reference) => content_value(parts, scope, reference.digest).await?,
         None => None,
     };
+    let asked = proposal.as_ref().and_then(|proposal| asked_of(proposal, step));
+    let tool = step.admitted.as_ref().map(|admitted| admitted.tool.clone());
     Ok(SeenStep {
         request: step.index,
-        tool: step.admitted.as_ref().map(|admitted| admitted.tool.clone()),
-        arguments: proposal.as_ref().and_then(|proposal| proposal.get("arguments")).cloned(),
+        tool: tool.filter(|_| proposal.is_none() || asked.is_some()),
+        arguments: asked.and_then(|asked| asked.get("arguments")).cloned(),
         outcome: step
             .observation
             .as_ref()

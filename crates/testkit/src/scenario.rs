@@ -94,6 +94,9 @@ pub struct Scenario {
     pub reviewers: u32,
     /// Whether the latest step is not final.
     pub open: bool,
+    /// The steps of the latest batch; empty when the latest step is alone.
+    pub batch: Vec<StepId>,
+    proposal: Option<ContentRef>,
     steps: u64,
     starts: u32,
     labels: u64,
@@ -130,6 +133,8 @@ impl Scenario {
             expires_at: None,
             reviewers: 0,
             open: false,
+            batch: Vec::new(),
+            proposal: None,
             steps: 0,
             starts: 0,
             labels: 0,
@@ -232,6 +237,7 @@ impl Scenario {
         self.starts = 0;
         self.question = None;
         self.open = true;
+        self.batch.clear();
         let body = StepOpened { index: self.steps, batch: 1, batch_index: 0 };
         self.steps += 1;
         self.push(Some(self.step), Body::StepOpened(body));
@@ -240,7 +246,77 @@ impl Scenario {
     /// `step.proposed`.
     pub fn proposed(&mut self, raw: &[u8]) {
         let proposal = self.content(raw);
+        self.proposal = Some(proposal);
         self.push(Some(self.step), Body::StepProposed(StepProposed { proposal }));
+    }
+
+    // A batch: the latest step, with its proposal, is the first of several.
+
+    /// `step.opened` of the one at `place` among `size`.
+    pub fn member_opened(&mut self, size: u32, place: u32) {
+        if self.batch.is_empty() {
+            self.batch.push(self.step);
+        }
+        self.step = StepId::draw(self.at, &self.entropy);
+        self.batch.push(self.step);
+        let body = StepOpened { index: self.steps, batch: size, batch_index: place };
+        self.steps += 1;
+        self.push(Some(self.step), Body::StepOpened(body));
+    }
+
+    /// `step.proposed` of the latest step: the proposal of the first one.
+    pub fn member_proposed(&mut self) {
+        let Some(proposal) = self.proposal else { return };
+        self.push(Some(self.step), Body::StepProposed(StepProposed { proposal }));
+    }
+
+    /// `step.judged` of one of the batch: a call that reads, under a verdict that lets it happen.
+    pub fn member_judged(&mut self, step: StepId) {
+        let tool = probe();
+        let body = StepJudged {
+            origin: ProposalOrigin::Model,
+            admitted: Admitted {
+                tool: tool.name.clone(),
+                spec: tool.digest(),
+                effect: tool.effect,
+                request: Digest::of(Kind::Arguments, step.as_bytes()),
+                call: Digest::of(Kind::Call, step.as_bytes()),
+            },
+            verdict: allow(),
+            policy: Digest::of(Kind::Policy, b"policy"),
+            facts: self.facts(),
+        };
+        self.specs.push(tool.canonical());
+        self.push(Some(step), Body::StepJudged(body));
+    }
+
+    /// `step.started` of one of the batch.
+    pub fn member_started(&mut self, step: StepId) {
+        let call = Digest::of(Kind::Call, step.as_bytes());
+        let body = StepStarted { call, epoch: self.epoch, deadline_ms: 1_000, start: 1 };
+        self.push(Some(step), Body::StepStarted(body));
+    }
+
+    /// All that starts a batch of `size`.
+    pub fn batch_started(&mut self, size: u32) {
+        for place in 1..size {
+            self.member_opened(size, place);
+            self.member_proposed();
+        }
+        for step in self.batch.clone() {
+            self.member_judged(step);
+        }
+        for step in self.batch.clone() {
+            self.member_started(step);
+        }
+    }
+
+    /// All that ends a batch.
+    pub fn batch_finished(&mut self, kind: ObservationKind) {
+        for step in self.batch.clone() {
+            self.step = step;
+            self.finished(kind);
+        }
     }
 
     /// `step.judged`.

@@ -15,6 +15,7 @@ use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::stream::StreamKind;
 use portcullis_domain::time::Timestamp;
 
+use super::batch::Batches;
 use super::{Broken, rule};
 use crate::executor::Pid;
 use crate::log::{self, Effect, Heard, Names, Said, What};
@@ -129,6 +130,7 @@ pub(super) struct Naive<'a> {
     pub(super) doubted: BTreeSet<String>,
     /// Whose key it is.
     pub(super) keys: BTreeMap<String, StepId>,
+    pub(super) batch: Batches,
     pub(super) broken: Vec<Broken>,
 }
 
@@ -162,6 +164,7 @@ impl<'a> Naive<'a> {
             open: BTreeMap::new(),
             doubted: BTreeSet::new(),
             keys: BTreeMap::new(),
+            batch: Batches::default(),
             broken: Vec::new(),
         }
     }
@@ -178,6 +181,7 @@ impl<'a> Naive<'a> {
                 for event in events {
                     self.event(event, &commit);
                 }
+                self.batches(&commit);
             }
             What::Term { run, epoch, until } => {
                 let run = self.runs.entry(*run).or_default();

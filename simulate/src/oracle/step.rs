@@ -6,6 +6,7 @@ use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::ports::Durability;
 use portcullis_domain::refusal::Refusal;
 
+use super::batch::is_of_a_batch;
 use super::naive::{Commit, Naive, Start};
 use super::rule;
 
@@ -137,6 +138,9 @@ impl Naive<'_> {
         }
         if observation.is_some_and(|seen| seen.refusal == Some(Refusal::NoCapacity)) {
             self.seen.count("no place for a blocking call");
+        }
+        if observation.and_then(|seen| seen.refusal).is_some_and(is_of_a_batch) {
+            self.seen.count("batch refused");
         }
         if observation.is_some_and(|seen| seen.refusal == Some(Refusal::OutcomeUnknown)) {
             self.refused_while_open(id);

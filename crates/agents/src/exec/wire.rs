@@ -2,6 +2,7 @@
 
 use portcullis_canon::{Limits, Object, Value, parse, sanitize};
 use portcullis_domain::ports::{AdvertisedTool, SeenStep, View};
+use portcullis_domain::proposal::MAX_BATCH;
 
 /// The version of the agent protocol that is spoken here.
 pub const PROTOCOL_VERSION: u64 = 1;
@@ -76,6 +77,8 @@ fn encode(view: &View, first: bool) -> Vec<u8> {
     if first {
         message.insert("goal", view.goal.as_str());
         message.insert("tools", view.tools.iter().map(tool).collect::<Value>());
+        // A gate that does not say so takes one call in a reply.
+        message.insert("max_calls", MAX_BATCH);
     }
     message.insert("history", view.history.iter().map(step).collect::<Value>());
     message.insert("omitted", view.omitted);
@@ -164,7 +167,7 @@ mod tests {
             concat!(
                 r#"{"goal":"tidy\nup","history":["#,
                 r#"{"content":"a","external":true,"outcome":"tool_result","request":2,"tool":"files.read"},"#,
-                r#"{"content":"b","external":true,"outcome":"tool_result","request":3,"tool":"files.read"}],"#,
+                r#"{"content":"b","external":true,"outcome":"tool_result","request":3,"tool":"files.read"}],"max_calls":16,"#,
                 r#""omitted":2,"request":4,"steps_left":7,"#,
                 r#""tools":[{"description":"Reads.","input_schema":{},"name":"files.read"}],"type":"view"}"#,
                 "\n"

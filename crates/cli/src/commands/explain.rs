@@ -109,7 +109,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         out: Out::new(),
         json: globals.json,
         only: args.step,
-        current: None,
+        current: Vec::new(),
         state: None,
         told: 0,
         unreadable: 0,
@@ -122,7 +122,8 @@ struct Telling {
     out: Out,
     json: bool,
     only: Option<StepArg>,
-    current: Option<StepFacts>,
+    /// The step whose facts come now; with a batch all of its steps, whose facts come between each other.
+    current: Vec<StepFacts>,
     /// The fold of the run as far as its record holds.
     state: Option<RunState>,
     told: u64,
@@ -156,15 +157,16 @@ impl Telling {
             }
             pages.read(&page);
         }
-        if let (Some(state), Some(current)) = (&self.state, &mut self.current)
-            && current.folded.as_ref().is_some_and(|folded| !folded.step.status.is_final())
-        {
-            let question = state.question.as_ref();
-            current.waits = Waits::of(reading, &state.run, question, &state.approvals).await?;
-            if let (Some(Waits::Grant(_, counts)), Some(folded)) =
-                (&current.waits, &mut current.folded)
-            {
-                folded.counts = Some(*counts);
+        for current in &mut self.current {
+            let Some(state) = &self.state else { continue };
+            if current.folded.as_ref().is_some_and(|folded| !folded.step.status.is_final()) {
+                let question = state.question.as_ref();
+                current.waits = Waits::of(reading, &state.run, question, &state.approvals).await?;
+                if let (Some(Waits::Grant(_, counts)), Some(folded)) =
+                    (&current.waits, &mut current.folded)
+                {
+                    folded.counts = Some(*counts);
+                }
             }
         }
         self.tell()
@@ -181,20 +183,23 @@ impl Telling {
 
     /// What the facts so far come to; the end of a run changes its step too.
     fn refresh(&mut self) {
-        if let Some(current) = &mut self.current {
-            let state = self.state.as_ref();
+        let state = self.state.as_ref();
+        for current in &mut self.current {
             current.folded = state.and_then(|state| Folded::of(state, current.id));
         }
     }
 
     /// Adds a fact; a fact of another step ends the one before it.
     fn take(&mut self, step: StepId, fact: Fact) -> Result<(), Failure> {
-        if self.current.as_ref().is_none_or(|current| current.id != step) {
-            self.tell()?;
+        if self.current.iter().all(|current| current.id != step) {
+            let joins = matches!(&fact.body, Body::StepOpened(opened) if opened.batch_index > 0);
+            if !joins {
+                self.tell()?;
+            }
             let (facts, folded, waits) = (Vec::new(), None, None);
-            self.current = Some(StepFacts { id: step, index: None, facts, folded, waits });
+            self.current.push(StepFacts { id: step, index: None, facts, folded, waits });
         }
-        if let Some(current) = &mut self.current {
+        if let Some(current) = self.current.iter_mut().find(|current| current.id == step) {
             if let Body::StepOpened(opened) = &fact.body {
                 current.index = Some(opened.index);
             }
@@ -204,7 +209,10 @@ impl Telling {
     }
 
     fn tell(&mut self) -> Result<(), Failure> {
-        let Some(step) = self.current.take() else { return Ok(()) };
+        std::mem::take(&mut self.current).iter().try_for_each(|step| self.tell_one(step))
+    }
+
+    fn tell_one(&mut self, step: &StepFacts) -> Result<(), Failure> {
         let wanted = match self.only {
             None => true,
             Some(StepArg::Index(index)) => step.index == Some(index),
@@ -215,7 +223,7 @@ impl Telling {
         }
         let first = self.told == 0;
         self.told = self.told.saturating_add(1);
-        let written = if self.json { self.out.json(&wire(&step)) } else { self.text(&step, first) };
+        let written = if self.json { self.out.json(&wire(step)) } else { self.text(step, first) };
         written.map_err(|error| Failure::output(&error))
     }
 

@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod batch;
 mod confined;
 mod crash;
 mod crowd;

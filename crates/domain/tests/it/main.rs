@@ -10,6 +10,7 @@
     reason = "a test that cannot go on has failed"
 )]
 
+mod batches;
 mod compile_fail;
 mod fixtures;
 mod fold;

@@ -1,9 +1,9 @@
 //! What one append records is whole in its stream: nothing stops, or goes on otherwise, in the middle of it.
 
 use portcullis_domain::approval::Answer;
-use portcullis_domain::event::{Body, LeaseCause, StepOpened};
+use portcullis_domain::event::{Body, LeaseCause};
 use portcullis_domain::fold::{FoldError, RunState};
-use portcullis_domain::id::{InstanceId, StepId};
+use portcullis_domain::id::InstanceId;
 use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{Durability, NewEvent};
 use portcullis_domain::question::{QuestionKind, QuestionStatus};
@@ -16,10 +16,12 @@ use proptest::prelude::*;
 
 use crate::fold::chained;
 
-const INSTANCE: InstanceId = InstanceId::from_bytes([1; 16]);
+pub(crate) const INSTANCE: InstanceId = InstanceId::from_bytes([1; 16]);
 
 /// The fold of some events of one run's stream.
-fn fold<'a>(events: impl IntoIterator<Item = &'a NewEvent>) -> Result<RunState, FoldError> {
+pub(crate) fn fold<'a>(
+    events: impl IntoIterator<Item = &'a NewEvent>,
+) -> Result<RunState, FoldError> {
     let mut state: Option<RunState> = None;
     for event in events {
         let event = chained(state.as_ref(), event);
@@ -167,62 +169,8 @@ fn a_question_expires_by_its_own_time_and_closes_as_nothing_else() {
     }
 }
 
-/// A run whose steps stand in batches as `places` says: size and place of each.
-fn batches(places: &[(u32, u32)]) -> Result<RunState, FoldError> {
-    let mut run = Scenario::new(1, INSTANCE);
-    run.run_created();
-    run.lease_acquired(LeaseCause::Begin);
-    for (index, (batch, batch_index)) in (0_u64..).zip(places) {
-        run.step = StepId::from_bytes([u8::try_from(index).unwrap(); 16]);
-        let opened = StepOpened { index, batch: *batch, batch_index: *batch_index };
-        run.push(Some(run.step), Body::StepOpened(opened));
-        run.proposed(b"{}");
-        run.finished(ObservationKind::InvalidProposal);
-    }
-    fold(&run.driver(Durability::Written).events)
-}
-
-#[test]
-fn places_in_a_batch_count_up() {
-    for good in [&[(1, 0), (1, 0)][..], &[(2, 0), (2, 1)], &[(3, 0), (3, 1), (3, 2), (1, 0)]] {
-        assert!(batches(good).is_ok(), "{good:?}");
-    }
-    let refused = Err(FoldError::NotAdmitted("step.opened"));
-    for bad in [
-        &[(0, 0)][..],
-        &[(2, 1)],
-        &[(2, 0), (2, 0)],
-        &[(3, 0), (3, 2)],
-        &[(2, 0), (3, 1)],
-        &[(2, 0), (1, 0)],
-        &[(2, 0), (2, 1), (2, 1)],
-        &[(1, 0), (1, 1)],
-    ] {
-        assert_eq!(batches(bad).map(drop), refused, "{bad:?}");
-    }
-}
-
-/// Whether places count up, said once more and otherwise: cut into whole batches from the front.
-fn counts_up(mut places: &[(u32, u32)]) -> bool {
-    while let Some((size, _)) = places.first().copied() {
-        let length = places.len().min(usize::try_from(size).unwrap());
-        let (batch, rest) = places.split_at(length);
-        if size == 0 || !batch.iter().copied().eq((0..size).map(|place| (size, place)).take(length))
-        {
-            return false;
-        }
-        places = rest;
-    }
-    true
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
-
-    #[test]
-    fn whatever_folds_counts_up(places in prop::collection::vec((0_u32..4, 0_u32..4), 1..5)) {
-        prop_assert_eq!(batches(&places).is_ok(), counts_up(&places));
-    }
 
     /// A run's record may stop where an append ends, and nowhere after what is owed something.
     #[test]

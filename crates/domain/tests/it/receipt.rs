@@ -6,7 +6,7 @@ use portcullis_canon::{Digest, Object};
 use portcullis_domain::event::{Body, StepStarted};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::lease::Epoch;
-use portcullis_domain::permit::{Intent, commit};
+use portcullis_domain::permit::{BatchCall, BatchIntent, Intent, commit, commit_batch};
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError};
 use portcullis_domain::question::Card;
 use portcullis_domain::scope::Scope;
@@ -89,4 +89,62 @@ fn only_a_synced_start_of_this_very_call_gives_a_receipt() {
         intent.append.events.extend(again);
     };
     assert_eq!(receipt(twice), refused);
+}
+
+/// A batch of two calls; each of another step.
+fn batch() -> BatchIntent {
+    let one = intent();
+    let call = |number: u8| {
+        let mut card = card();
+        card.effect = EffectClass::ReadOnly;
+        card.arguments = Object::from_iter([("n", u64::from(number))]);
+        BatchCall { step: StepId::from_bytes([number; 16]), card, deadline: one.deadline }
+    };
+    let calls = vec![call(2), call(3)];
+    let events = calls
+        .iter()
+        .map(|call| started(one.run, call.step, call.card.call_digest(&one.salt)))
+        .collect();
+    BatchIntent { run: one.run, calls, salt: one.salt, append: Append { events, ..one.append } }
+}
+
+/// Whether a batch gets its receipt, and the steps of its permits.
+fn batch_receipt(change: impl FnOnce(&mut BatchIntent)) -> Result<Vec<StepId>, StoreError> {
+    let store = RecordingStore::new();
+    let mut intent = batch();
+    change(&mut intent);
+    let given = block_on(commit_batch(&store, &Scope::of_file_owner(), intent));
+    assert_eq!(store.appends().len(), usize::from(given.is_ok()));
+    let permits = given?.into_permits().0;
+    Ok(permits.iter().map(portcullis_domain::permit::Permit::step).collect())
+}
+
+#[test]
+fn only_the_synced_starts_of_exactly_these_calls_give_the_permits_of_a_batch() {
+    let steps = [2, 3].map(|number| StepId::from_bytes([number; 16]));
+    assert_eq!(batch_receipt(|_| {}), Ok(steps.to_vec()));
+    let refused = Err(StoreError::NotAdmitted);
+    let check = |change: &dyn Fn(&mut BatchIntent)| assert_eq!(batch_receipt(change), refused);
+    check(&|intent| intent.append.durability = Durability::Written);
+    check(&|intent| intent.append.condition = Condition::Late);
+    check(&|intent| intent.run = RunId::from_bytes([3; 16]));
+    check(&|intent| intent.salt.clear());
+    check(&|intent| drop(intent.append.events.pop()));
+    check(&|intent| drop(intent.calls.pop()));
+    check(&|intent| intent.append.events.reverse());
+    check(&|intent| {
+        intent.append.events.clear();
+        intent.calls.clear();
+    });
+    check(&|intent| drop(intent.calls[1].card.arguments.insert("n", 9_u64)));
+    check(&|intent| intent.calls[1].step = StepId::from_bytes([9; 16]));
+    // One more start, of a call that is not among them, or twice the same step.
+    check(&|intent| {
+        let again = intent.append.events[0].clone();
+        intent.append.events.push(again);
+    });
+    check(&|intent| {
+        intent.calls[1].step = intent.calls[0].step;
+        intent.append.events[1].step = intent.append.events[0].step;
+    });
 }

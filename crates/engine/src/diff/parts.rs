@@ -7,7 +7,7 @@ use portcullis_domain::content::ContentRef;
 use portcullis_domain::event::Body;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::StoreError;
-use portcullis_domain::proposal::{Ask, Proposal};
+use portcullis_domain::proposal::{Ask, AskedCall, Proposal};
 use portcullis_domain::run::FrozenTool;
 use portcullis_domain::step::{Admitted, Step};
 
@@ -174,7 +174,7 @@ impl<'a> Story<'a> {
         let Some(admitted) = &step.admitted else {
             if step.proposal.is_some() {
                 let raw = obstacle(self.shelf.proposal(step).await)?;
-                parts.insert(Part::Proposal, raw.map(|raw| proposal(&raw, step.index)));
+                parts.insert(Part::Proposal, raw.map(|raw| proposal(&raw, step.request())));
             }
             return Ok(());
         };
@@ -245,6 +245,15 @@ fn proposal(raw: &[u8], request: u64) -> Held {
         Ask::ToolCall { tool, arguments } => {
             asked.insert("arguments", Value::Object(arguments));
             asked.insert("tool", tool)
+        }
+        Ask::ToolCalls { calls } => {
+            let call = |call: AskedCall| {
+                let mut one = Object::new();
+                one.insert("arguments", Value::Object(call.arguments));
+                one.insert("tool", call.tool);
+                Value::Object(one)
+            };
+            asked.insert("calls", calls.into_iter().map(call).collect::<Vec<_>>())
         }
     };
     Held::Value(Value::Object(asked))

@@ -18,7 +18,7 @@ use crate::world::{Does, FakeTools, World, call, turn};
 const CANCELLED: Progress = Progress::Ended(EndReason::OperatorCancelled);
 
 /// Cancels as another process does, and lets the time pass in which the driver looks.
-fn cancel_elsewhere(world: &World, run: RunId) {
+pub(crate) fn cancel_elsewhere(world: &World, run: RunId) {
     block_on(cancel(&world.parts(9), world.scope(), run, "ann", None)).unwrap();
     while world.clock.next_wake().is_none_or(|wait| wait > Duration::from_secs(1)) {
         std::thread::yield_now();

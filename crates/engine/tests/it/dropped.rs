@@ -8,6 +8,7 @@ use std::time::Duration;
 use portcullis_engine::{Attached, Progress};
 use portcullis_testkit::block_on;
 
+use crate::batches::calls;
 use crate::world::{FakeTools, World, call};
 
 /// Polls at most `times`; what it gave, if it came to an end.
@@ -46,6 +47,28 @@ fn dropping_execute_after_any_number_of_polls_loses_no_record() {
         );
         assert_eq!(world.count("step.finished"), started);
         assert_eq!(world.tools.effects("write"), u32::try_from(started).unwrap());
+        assert_eq!(state, world.state(run));
+    }
+    assert!(dropped > 1, "the control: some futures were dropped before they were ready");
+}
+
+#[test]
+fn dropping_the_execution_of_a_batch_after_any_number_of_polls_loses_no_record() {
+    let mut dropped = 0;
+    for times in 0..MOST {
+        let mut world = World::with_tools(FakeTools::new(times % 2 == 0));
+        world.spawn = portcullis_testkit::ports::ThreadSpawn::with_places(8);
+        let mut held = world.begin();
+        let run = held.run();
+        let raw = calls(&[("look", 1), ("look", 2), ("look", 3)]);
+        assert_eq!(block_on(held.propose(raw)).unwrap(), Progress::Allowed);
+        let ended = poll_times(&mut Box::pin(held.execute()), times).is_some();
+        dropped += u32::from(!ended);
+        let state = block_on(held.state()).unwrap();
+        let carried = if times > 0 { 3 } else { 0 };
+        assert_eq!(world.count("step.started"), carried);
+        assert_eq!(world.count("step.finished"), carried);
+        assert_eq!(world.tools.effects("look"), u32::try_from(carried).unwrap());
         assert_eq!(state, world.state(run));
     }
     assert!(dropped > 1, "the control: some futures were dropped before they were ready");

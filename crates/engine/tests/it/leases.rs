@@ -245,7 +245,7 @@ fn an_outcome_after_the_term_is_late_though_nobody_took_the_run_up() {
 
 /// Lets the heartbeat beat, and waits until its renewal was answered as planned.
 #[track_caller]
-fn beat_as_planned(world: &World) {
+pub(crate) fn beat_as_planned(world: &World) {
     let planned = world.store.planned_renewals();
     beat(world);
     let mut tries = 0;
@@ -258,7 +258,7 @@ fn beat_as_planned(world: &World) {
 
 /// Waits until the heartbeat has taken its answer in and sleeps again.
 #[track_caller]
-fn asleep(world: &World) {
+pub(crate) fn asleep(world: &World) {
     let mut tries = 0;
     while world.clock.next_wake().is_none() {
         assert!(tries < 10_000, "the heartbeat has stopped");
@@ -290,7 +290,11 @@ fn a_call_that_may_outlast_the_lease_needs_renewals_that_work() {
 }
 
 /// A gate to whose store the append of this number takes as long as `during` does.
-fn slow_at(world: &World, append: u64, during: impl Fn() + Send + Sync + 'static) -> Gate {
+pub(crate) fn slow_at(
+    world: &World,
+    append: u64,
+    during: impl Fn() + Send + Sync + 'static,
+) -> Gate {
     let mut parts = world.parts(1);
     let aim = format!("append:{append}:after");
     let witnessed = CrashStore::new(parts.store.clone(), || {}).witnessed(move |sight| {

@@ -15,6 +15,7 @@ mod world;
 mod account;
 mod admission;
 mod approvals;
+mod batches;
 mod cancelled;
 mod damaged;
 mod diff;

@@ -1,4 +1,4 @@
-//! Integration tests: models against real sockets, recordings on a real disk, and the agent before a gate of its own.
+//! Integration tests: models against real sockets, recordings on a real disk, and the agent before a gate that the test plays and before the real one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,6 +12,7 @@
 mod agent;
 mod contract;
 mod fake;
+mod gate;
 mod hostile;
 mod render;
 mod shapes;

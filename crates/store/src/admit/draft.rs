@@ -218,7 +218,9 @@ impl<'a> Draft<'a> {
             _ => None,
         };
         for step in changed.steps {
-            put(&mut self.out.steps, step, opened, |step: &Step| step.id);
+            // The first of a batch changes with the opening of the others.
+            let new = opened && Some(step.id) == event.link.step;
+            put(&mut self.out.steps, step, new, |step: &Step| step.id);
         }
         for question in changed.questions {
             let new = Some(question.id) == asked;

@@ -23,6 +23,7 @@ enum Place {
     Proposed,
     Allowed,
     Executing,
+    ExecutingAll,
     Probing,
     Waiting(QuestionKind),
     Answered(Answer),
@@ -80,10 +81,13 @@ fn turn(run: &mut Scenario, place: Place, roll: u8) -> (Place, Option<Append>) {
             run.asked(QuestionKind::Approval, 1 + u32::from(roll % 2));
             Place::Waiting(QuestionKind::Approval)
         }
+        Place::Proposed if roll < 190 => return batch(run, roll, written),
         Place::Proposed => {
             run.judged(allow());
             Place::Allowed
         }
+        Place::ExecutingAll if roll < 20 => return finish(run, EndReason::OperatorCancelled),
+        Place::ExecutingAll => return batch_end(run, roll, written),
         Place::Allowed if roll < 30 => {
             run.finished(ObservationKind::Denied);
             Place::Between
@@ -127,6 +131,16 @@ fn turn(run: &mut Scenario, place: Place, roll: u8) -> (Place, Option<Append>) {
         Place::Ended => return (Place::Ended, None),
     };
     (next, Some(run.driver(written)))
+}
+
+fn batch(run: &mut Scenario, roll: u8, written: Durability) -> (Place, Option<Append>) {
+    run.batch_started(2 + u32::from(roll % 4));
+    (Place::ExecutingAll, Some(run.driver(written)))
+}
+
+fn batch_end(run: &mut Scenario, roll: u8, written: Durability) -> (Place, Option<Append>) {
+    run.batch_finished(result(roll));
+    (Place::Between, Some(run.driver(written)))
 }
 
 fn result(roll: u8) -> ObservationKind {

@@ -1,0 +1,11 @@
+//! A batch's receipt gives its permits once.
+use portcullis_domain::permit::BatchReceipt;
+
+fn wrong(receipt: BatchReceipt) {
+    let _first = receipt.into_permits();
+    let _second = receipt.into_permits();
+}
+
+fn main() {
+    let _ = wrong;
+}
