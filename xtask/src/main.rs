@@ -11,6 +11,7 @@ mod arrows;
 mod bench;
 mod claims;
 mod crash_grid;
+mod live_local;
 mod process;
 mod provision;
 mod runners;
@@ -35,6 +36,8 @@ usage: cargo xtask <command>
 
   test [STAGE…]       everything that must hold before a merge, in stages; the last line is
                       `N passed, N failed, N skipped`
+  test --live-local   a model server on this machine (llama.cpp from npm, random weights), asked through the gate;
+                      installed below the build folder; about half a minute when the tests are built
   tidy                headers, sizes, error pages, reached files, words, leaked paths, crate documents
   arrows              the dependency arrows, with cargo tree
   clippy [PACKAGE…]   the lints as `test` runs them
@@ -106,6 +109,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
     let members = workspace::members(&root).context("the workspace cannot be read")?;
     let run = Run { root: &root, members: &members };
     match command {
+        "test" if rest == ["--live-local"] => live_local::run(&root),
         "test" => stages::run(&run, rest),
         "tidy" if rest.is_empty() => Ok(tell("tidy", &stages::tidy_findings(&run)?)),
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),

@@ -53,6 +53,25 @@ pub(crate) fn python() -> Result<bool> {
     Ok(works())
 }
 
+/// Makes sure of node 20 or newer and npm, for the model server; false when there is none to be had.
+pub(crate) fn node() -> Result<bool> {
+    let works = || {
+        let version = process::keep(Command::new("node").arg("--version")).unwrap_or_default();
+        is_node(&version, 20) && process::works(Command::new("npm").arg("--version"))
+    };
+    if works() {
+        return Ok(true);
+    }
+    apt_install(&["nodejs", "npm"])?;
+    Ok(works())
+}
+
+/// Whether `v20.1.2` is at least this major version.
+fn is_node(version: &str, least: u32) -> bool {
+    let major = version.trim().strip_prefix('v').and_then(|rest| rest.split('.').next());
+    major.and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= least)
+}
+
 /// Makes sure of a component of the toolchain (`fmt`, `clippy`); false when there is none to be had.
 pub(crate) fn component(root: &Path, subcommand: &str, component: &str) -> bool {
     let works = || process::works(process::cargo(root).args([subcommand, "--version"]));
@@ -118,6 +137,14 @@ mod tests {
         assert!(!older("rustc 2.0.0"));
         assert!(is_older("rustc", "1.95").is_err());
         assert!(is_older("rustc next", "1.95").is_err());
+    }
+
+    #[test]
+    fn node_is_new_enough_by_its_major_version() {
+        assert!(is_node("v20.20.2\n", 20) && is_node("v24.0.0", 20));
+        for old in ["v18.19.0", "v9.1.0", "20.1.0", "", "vx"] {
+            assert!(!is_node(old, 20), "{old}");
+        }
     }
 
     #[test]

@@ -143,6 +143,35 @@ fn a_read_happens_and_a_change_waits_for_a_person() {
 }
 
 #[test]
+fn a_place_that_keeps_keys_is_sent_the_key_that_the_gate_fills_in() {
+    let (home, (at, seen)) = (Home::new(), site());
+    let text = format!(
+        "[[http.places]]\norigin = 'http://{at}'\nmethods = ['POST']\nkeeps_keys = 'Idempotency-Key'\n"
+    );
+    let config = home.write("http.toml", text).display().to_string();
+    // The agent may not name the key, and the other tool is not there.
+    let url = format!("http://{at}/tea");
+    let script = format!(
+        r#"{{"kind":"tool_call","tool":"http.send","arguments":{{"url":"{url}","method":"POST"}}}}
+{{"kind":"tool_call","tool":"http.send_keyed","arguments":{{"url":"{url}","method":"POST","idempotency_key":"{key}"}}}}
+{{"kind":"tool_call","tool":"http.send_keyed","arguments":{{"url":"{url}","method":"POST"}}}}
+{{"kind":"complete","result":{{}}}}
+"#,
+        key = "0".repeat(64)
+    );
+    let agent = format!("scripted:{}", home.write("agent.jsonl", script).display());
+    home.run(&["-c", &config, "run", "--agent", &agent, "renew the tea"]).exits(3);
+    assert!(seen.lock().unwrap().is_empty());
+    let run = home.only_run();
+    home.run(&["-c", &config, "approve", &run, "--yes"]).exits(0);
+    home.run(&["-c", &config, "resume", &run]).exits(0);
+    let sent = seen.lock().unwrap().clone();
+    assert_eq!(sent.len(), 1);
+    let key = sent[0].lines().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap();
+    assert!(key.len() == 64 && key != "0".repeat(64), "{key}");
+}
+
+#[test]
 fn without_its_key_nothing_begins() {
     let shop = Shop::new();
     let ended = shop.command(&["run", "--agent", &shop.agent, "renew the tea"]).output().unwrap();

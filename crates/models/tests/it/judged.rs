@@ -67,7 +67,7 @@ fn recorded(dialect: Dialect, streamed: bool, body: String, path: &Path) -> Mode
         profile: Profile::V1,
         seed,
         max_output_tokens: None,
-        extra: Object::default(),
+        extra: Object::new(),
     };
     let provider = Arc::new(Provider::new(config, Arc::new(Says(body))).unwrap());
     let recorder = Recorder::open(provider, path, manifest).unwrap();

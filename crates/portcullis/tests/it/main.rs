@@ -12,4 +12,5 @@
 )]
 
 mod double_effect;
+mod live_local;
 mod shown;
