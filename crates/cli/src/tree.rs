@@ -28,7 +28,20 @@ pub(crate) struct Tree<'a> {
     pub(crate) progress: Option<&'a Progress>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    /// The tree of a run that was just begun.
+    pub(crate) fn of(
+        gate: &'a Gate,
+        database: &'a dyn Database,
+        launch: &'a Launch,
+        config: &'a Config,
+        globals: &'a Globals,
+        progress: Option<&'a Progress>,
+    ) -> Self {
+        let (agent, files) = (&launch.agent, launch.files.as_deref());
+        Self { gate, database, agent, files, config, globals, progress }
+    }
+
     /// Goes on from where a run rests: with the run for which it waits, or with the one that waits for it, up to `top`.
     pub(crate) async fn follow(
         &self,

@@ -167,15 +167,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
     }
-    let tree = Tree {
-        gate: &gate,
-        database,
-        agent: &launch.agent,
-        files: launch.files.as_deref(),
-        config: &config,
-        globals,
-        progress,
-    };
+    let tree = Tree::of(&gate, database, &launch, &config, globals, progress);
     let rest = tree.follow(run, Rest { run, driven }, &mut signals).await?;
     drive::conclude(rest, ready.heads.as_ref(), database, globals, progress).await
 }
