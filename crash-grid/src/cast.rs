@@ -27,6 +27,13 @@ use super::place::Effects;
 use super::story::{Reply, Story, Way};
 use super::tools::Tools;
 
+/// What the run does that the story of a child starts.
+const CHILD: &str = concat!(
+    r#"{"kind":"tool_call","tool":"look","arguments":{"n":90}}"#,
+    "\n",
+    r#"{"kind":"complete","result":"done"}"#,
+);
+
 /// More turns than any story needs to end.
 const MOST_TURNS: usize = 40;
 
@@ -128,6 +135,7 @@ impl Cast {
         };
         let tools = Arc::new(Tools::new(effects.clone(), Arc::clone(&stage), desk.clone()));
         let set = ToolSet::register(vec![tools.clone()]).unwrap();
+        let set = if story.name == "child" { set.with_children().unwrap() } else { set };
         let parts = Parts { tools: Arc::new(set), ..desk };
         Self { story, effects, stage, tools, parts, scope: Scope::of_file_owner() }
     }
@@ -152,24 +160,51 @@ impl Cast {
         self.parts.store.run(&self.scope, run).await.unwrap()
     }
 
+    /// Drives the run, and the one that it starts, until it ends or a person is asked.
     async fn drive(&self) -> i32 {
         let gate = Gate::new(self.parts.clone());
-        let (held, progress) = match self.run().await {
-            None => {
-                let mut held = gate.begin(&self.scope, self.task()).await.unwrap();
-                let progress = held.step().await.unwrap();
-                (held, progress)
-            }
-            Some(run) => match gate.attach(&self.scope, run).await.unwrap() {
-                Attached::Held(held, progress) => (held, progress),
-                Attached::Waiting(_) => return WAITING,
-                Attached::Ended(_) => return ENDED,
-            },
-        };
-        match self.story.way {
-            Way::Driver => self.to_rest(held).await,
-            Way::Host => self.one_step(held, progress).await,
+        let mut at = self.run().await;
+        loop {
+            let (held, progress) = match at {
+                None => {
+                    let mut held = gate.begin(&self.scope, self.task()).await.unwrap();
+                    let progress = held.step().await.unwrap();
+                    (held, progress)
+                }
+                Some(run) => match gate.attach(&self.scope, run).await.unwrap() {
+                    Attached::Held(held, progress) => (held, progress),
+                    Attached::Child(child) => {
+                        at = Some(child);
+                        continue;
+                    }
+                    Attached::Waiting(_) => return WAITING,
+                    Attached::Ended(_) => match self.parent_of(run).await {
+                        None => return ENDED,
+                        parent => {
+                            at = parent;
+                            continue;
+                        }
+                    },
+                },
+            };
+            let run = held.run();
+            at = match self.story.way {
+                Way::Driver => match self.to_rest(held).await {
+                    Driven::Waiting(_) => return WAITING,
+                    Driven::Stopped => return LET_GO,
+                    Driven::Child(child) => Some(child),
+                    Driven::Ended(_) => match self.parent_of(run).await {
+                        None => return ENDED,
+                        parent => parent,
+                    },
+                },
+                Way::Host => return self.one_step(held, progress).await,
+            };
         }
+    }
+
+    async fn parent_of(&self, run: RunId) -> Option<RunId> {
+        self.parts.store.run(&self.scope, run).await.unwrap().unwrap().run.parent
     }
 
     async fn to_the_end(&self, mode: Mode) -> i32 {
@@ -199,23 +234,23 @@ impl Cast {
         }
     }
 
-    async fn to_rest(&self, held: HeldRun) -> i32 {
-        let agent = Scripted::read(self.story.text().as_bytes()).unwrap();
+    async fn to_rest(&self, held: HeldRun) -> Driven {
+        let text = match self.parent_of(held.run()).await {
+            None => self.story.text(),
+            Some(_) => CHILD.to_owned(),
+        };
+        let agent = Scripted::read(text.as_bytes()).unwrap();
         let (agent, engaged): (Box<dyn Agent>, _) = if self.story.name == "models" {
             (Box::new(Asking(Box::new(agent))), Some(engaged()))
         } else {
             (Box::new(agent), None)
         };
         let mut driving = Driving::start_with(held, agent, engaged).await.unwrap();
-        let code = match driving.finished().await.unwrap() {
-            Driven::Waiting(_) => WAITING,
-            Driven::Ended(_) => ENDED,
-            Driven::Stopped => LET_GO,
-        };
+        let driven = driving.finished().await.unwrap();
         if self.outlived() {
             assert!(self.stage.wait_for("outcome.late", 1, PATIENCE), "no late outcome");
         }
-        code
+        driven
     }
 
     /// Whether a call of this process answers after its deadline: then its outcome is still to be recorded.
@@ -240,6 +275,7 @@ impl Cast {
                     return LET_GO;
                 }
                 Progress::Waiting(_) => return WAITING,
+                Progress::Child(child) => panic!("a host starts no run, and waits for {child}"),
                 Progress::Ended(_) => return ENDED,
             };
         }
@@ -339,9 +375,13 @@ impl Cast {
     }
 }
 
-/// The run of a place, if it was begun.
+/// The run of a place, if it was begun: the one that no other started, of which there is one at most.
 pub(crate) async fn only_run(store: &dyn Store, scope: &Scope) -> Option<RunId> {
-    let rows = store.runs(scope, None, Page { offset: 0, limit: 2 }).await.unwrap();
-    assert!(rows.total <= 1, "one place has one run");
-    rows.rows.into_iter().next().map(|row| row.unwrap().id)
+    let rows = store.runs(scope, None, Page { offset: 0, limit: 10 }).await.unwrap();
+    let runs: Vec<_> = rows.rows.into_iter().map(Result::unwrap).collect();
+    let mut tops = runs.iter().filter(|run| run.parent.is_none()).map(|run| run.id);
+    let top = tops.next();
+    assert!(tops.next().is_none(), "one place has one run");
+    assert!(runs.len() <= 2, "the run starts one other, once");
+    top
 }

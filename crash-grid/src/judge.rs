@@ -11,7 +11,7 @@ use portcullis::domain::ports::{
 };
 use portcullis::domain::question::{QuestionKind, QuestionStatus};
 use portcullis::domain::recovery::Found;
-use portcullis::domain::run::{EndReason, RunStatus};
+use portcullis::domain::run::{EndReason, Run, RunStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::{Step, StepStatus};
 use portcullis::store::sqlite::error::OpenError;
@@ -96,8 +96,10 @@ pub(crate) struct Judged {
     pub(crate) state: Option<RunState>,
     /// Events of all streams.
     pub(crate) events: u64,
-    /// How the last lease was come by.
-    pub(crate) last_lease: Option<LeaseCause>,
+    /// Whether a run has a holder: it, or the one that it started.
+    pub(crate) held: bool,
+    /// How many leases were come by with proof that their holder was dead.
+    pub(crate) proven: usize,
     /// Lines whose change a person, or its probe, said did not happen.
     pub(crate) denied_by_people: Vec<u64>,
     /// What `verify` says is broken.
@@ -107,10 +109,6 @@ pub(crate) struct Judged {
 impl Judged {
     pub(crate) fn reason(&self) -> Option<EndReason> {
         self.state.as_ref().and_then(|state| state.run.reason)
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.run.holder.is_some())
     }
 
     /// Whether the run waits for a person who says what became of a call.
@@ -168,6 +166,11 @@ pub(crate) fn judge(story: &Story, place: &Place) -> Judged {
     if state.run.status.is_terminal() && held > 0 {
         breaks.push(format!("the run has ended, and {held} budgets hold something for it"));
     }
+    let runs = block_on(store.runs(&scope, None, page)).unwrap().rows;
+    let runs: Vec<Run> = runs.into_iter().map(Result::unwrap).collect();
+    if state.run.status.is_terminal() && runs.iter().any(|run| !run.status.is_terminal()) {
+        breaks.push("the run has ended, and one that it started has not".to_owned());
+    }
     let steps = block_on(store.steps(&scope, run, page)).unwrap().rows;
     let steps: Vec<Step> = steps.into_iter().map(Result::unwrap).collect();
     let record = Account { state: &state, steps: &steps, bodies: bodies(store, &scope) };
@@ -179,7 +182,8 @@ pub(crate) fn judge(story: &Story, place: &Place) -> Judged {
     Judged {
         changes: changes.collect(),
         events,
-        last_lease: record.last_lease(),
+        held: runs.iter().any(|run| run.holder.is_some()),
+        proven: record.proven(),
         denied_by_people: lines(story).filter(|line| record.said_not(*line)).collect(),
         breaks,
         state: Some(state),
@@ -224,7 +228,8 @@ fn unbegun(story: &Story, place: &Place, events: u64) -> Judged {
         changes: lines(story).map(|line| (line, finding(line))).collect(),
         state: None,
         events,
-        last_lease: None,
+        held: false,
+        proven: 0,
         denied_by_people: Vec::new(),
         breaks: Vec::new(),
     }
@@ -279,11 +284,9 @@ impl Account<'_> {
         self.answers(line, Answer::DidNotHappen) > 0 || self.of_step(line).any(found)
     }
 
-    fn last_lease(&self) -> Option<LeaseCause> {
-        self.bodies.iter().rev().find_map(|(_, body)| match body {
-            Body::LeaseAcquired(acquired) => Some(acquired.cause),
-            _ => None,
-        })
+    fn proven(&self) -> usize {
+        let proven = |body: &Body| matches!(body, Body::LeaseAcquired(acquired) if acquired.cause == LeaseCause::HolderDead);
+        self.bodies.iter().filter(|(_, body)| proven(body)).count()
     }
 
     /// `times` says of each start of the change how often it happened.

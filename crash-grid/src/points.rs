@@ -1,6 +1,5 @@
 //! Points at which a process of a story can be killed, and what becomes of the run when it is.
 
-use portcullis::domain::event::LeaseCause;
 use portcullis_testkit::counter::Counter;
 use portcullis_testkit::stage::{Aim, Sighted};
 
@@ -159,9 +158,8 @@ pub(crate) fn try_point(point: &Point<'_>) -> Outcome {
     }
     let taken = judge(story, &place);
     faults.extend(taken.faults());
-    if died.is_held() && taken.last_lease != Some(LeaseCause::HolderDead) {
-        let cause = taken.last_lease;
-        faults.push(Fault::other(format!("the lease of the dead was come by as {cause:?}")));
+    if died.held && taken.proven <= died.proven {
+        faults.push(Fault::other("the lease of the dead was come by without proof of its death"));
     }
     let mut ends = Vec::new();
     if taken.waits_for_outcome() {

@@ -141,6 +141,18 @@ pub(crate) const STORIES: &[Story] = &[
         ..PLAIN
     },
     Story {
+        name: "child",
+        script: &[
+            Line::Raw(
+                r#"{"kind":"tool_call","tool":"spawn","arguments":{"goal":"a part","tools":["look"]}}"#,
+            ),
+            Line::Call("write"),
+            DONE,
+        ],
+        ends: &[(1, Finding::Once)],
+        ..PLAIN
+    },
+    Story {
         name: "host",
         way: Way::Host,
         script: &[Line::Call("write"), Line::Call("look"), Line::Call("write"), DONE],

@@ -1,6 +1,5 @@
 //! A run and those that it starts, driven one after the other in this process, each with an agent of its own.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,13 +28,24 @@ pub(crate) struct Tree<'a> {
     pub(crate) files: Option<&'a Path>,
     pub(crate) config: &'a Config,
     pub(crate) globals: &'a Globals,
-    /// The tools of the gate that only read.
-    pub(crate) reads: BTreeSet<String>,
     /// Where progress is told, if it is.
     pub(crate) told: Option<&'a Arc<Progress>>,
 }
 
-impl Tree<'_> {
+impl<'a> Tree<'a> {
+    /// The tree of a run that was just begun.
+    pub(crate) fn of(
+        gate: &'a Gate,
+        database: &'a dyn Database,
+        launch: &'a Launch,
+        config: &'a Config,
+        globals: &'a Globals,
+        told: Option<&'a Arc<Progress>>,
+    ) -> Self {
+        let (agent, files) = (&launch.agent, launch.files.as_deref());
+        Self { gate, database, agent, files, config, globals, told }
+    }
+
     /// Goes on from where a run rests: with the run for which it waits, or with the one that waits for it, up to `top`.
     pub(crate) async fn follow(
         &self,
@@ -91,7 +101,7 @@ impl Tree<'_> {
     /// An agent of its own for one run of the tree.
     fn prepare(&self) -> Result<Prepared, Failure> {
         let model = start::model(self.agent, self.globals, self.config, &Limits::default())?;
-        let (agent, reads) = (self.agent, self.reads.clone());
+        let (agent, reads) = (self.agent, self.gate.parts().tools.read_only());
         start::prepare(agent, model, self.globals, self.config, self.files, reads, self.told)
     }
 }

@@ -137,14 +137,13 @@ pub(crate) async fn resume(
     }
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
-    let reads = gatehouse.parts.tools.read_only();
     let prepared = start::prepare(
         &agent,
         model,
         globals,
         &config,
         files.as_deref(),
-        reads.clone(),
+        gatehouse.parts.tools.read_only(),
         told.as_ref(),
     )?;
     start::warn_of_unset(&agent, globals, flags);
@@ -173,7 +172,6 @@ pub(crate) async fn resume(
         files: files.as_deref(),
         config: &config,
         globals,
-        reads,
         told: told.as_ref(),
     };
     let rest = tree.follow(state.run.root, Rest { run, driven }, signals).await?;
