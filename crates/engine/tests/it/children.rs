@@ -1,6 +1,7 @@
 //! Runs that a run starts: begun once, never wider than their parent, waited for, and ended with it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use portcullis_domain::lease::Epoch;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::ObservationKind;
 use portcullis_domain::ports::{
-    Append, BoxFuture, Committed, Condition, Durability, NewEvent, Page, Reminder, Store,
-    StoreError,
+    Agent, AgentFailure, Append, BoxFuture, Committed, Condition, Durability, Ledgers, NewEvent,
+    Page, Reminder, Store, StoreError, View,
 };
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, Run, RunStatus};
@@ -25,7 +26,8 @@ use portcullis_domain::time::Timestamp;
 use portcullis_domain::wait::Wait;
 use portcullis_engine::operator::{self, cancel};
 use portcullis_engine::{
-    Attached, Gate, GateError, HeldRun, Parts, Progress, Task, Tools, next_of_tree,
+    Agents, Attached, Driven, Gate, GateError, HeldRun, Job, Parts, Progress, Rest, Room, Runner,
+    Task, Tools, next_of_tree,
 };
 use portcullis_store::memory::MemoryStore;
 use portcullis_testkit::block_on;
@@ -640,6 +642,87 @@ fn check_tree(world: &World, top: RunId, case: &str) {
     for run in &parts {
         assert!(run.status.is_terminal(), "{case}: {run:?}");
     }
+    // What `verify` asks of both ends of a link is what the gate records.
+    let mut ledger = world.store.begin().unwrap();
+    let report = portcullis_audit::verify(ledger.as_mut(), Default::default()).unwrap();
+    assert_eq!(report.breaks, [], "{case}");
     let top = world.state(top).run;
     assert_eq!(top.reason, Some(EndReason::GoalCompleted), "{case}");
+}
+
+/// Agents that propose by the goal of their run.
+struct Troupe(Plays);
+
+struct Actor(Plays);
+
+impl Agent for Actor {
+    fn propose(&mut self, view: View) -> BoxFuture<'_, Result<Vec<u8>, AgentFailure>> {
+        let lines = self.0.get(view.goal.as_str()).map_or(&[][..], Vec::as_slice);
+        let line = usize::try_from(view.request).ok().and_then(|index| lines.get(index));
+        let line = line.map_or(DONE, Vec::as_slice);
+        let rest = line.strip_prefix(b"{").unwrap();
+        let raw = [format!("{{\"request\":{},", view.request).as_bytes(), rest].concat();
+        Box::pin(std::future::ready(Ok(raw)))
+    }
+}
+
+impl Agents for Troupe {
+    fn agent<'a>(&'a self, _: &'a Run) -> BoxFuture<'a, Result<Box<dyn Agent>, AgentFailure>> {
+        let actor: Box<dyn Agent> = Box::new(Actor(self.0.clone()));
+        Box::pin(std::future::ready(Ok(actor)))
+    }
+}
+
+fn runner(world: &World, plays: Plays) -> Runner {
+    let one = NonZeroUsize::new(1).unwrap();
+    let room = Room { places: one, line: NonZeroUsize::new(8).unwrap() };
+    Runner::new(gate(world, 1), world.scope().clone(), Arc::new(Troupe(plays)), room, None)
+}
+
+fn submitted(world: &World, runner: &Runner) -> Rest {
+    let task = Task { goal: "top".to_owned(), ..world.task(many()) };
+    let ticket = block_on(runner.submit(Job::Begin(task))).unwrap();
+    block_on(ticket.rest()).unwrap()
+}
+
+/// One place is enough: a run that waits for another leaves it.
+#[test]
+fn a_runner_drives_a_whole_tree_at_one_place() {
+    let world = World::with_tools(FakeTools::new(false));
+    let runner = runner(&world, plays());
+    let Rest { run, driven } = submitted(&world, &runner);
+    assert!(matches!(driven, Driven::Child(_)), "{driven:?}");
+    while !world.state(run).run.status.is_terminal() {
+        std::thread::yield_now();
+    }
+    block_on(runner.stop());
+    check_tree(&world, run, "a runner");
+    assert_eq!(world.tools.effects("write"), 3);
+}
+
+/// A child that is ended elsewhere tells nobody here: the next look finds the run that waits for it.
+#[test]
+fn a_runner_takes_up_a_run_whose_child_has_ended_elsewhere() {
+    let world = World::with_tools(FakeTools::new(false));
+    let asks =
+        Plays::from([("top", vec![spawn(r#"{"goal":"asks"}"#)]), ("asks", vec![call("send", 1)])]);
+    let runner = runner(&world, asks);
+    let Rest { run, driven } = submitted(&world, &runner);
+    let Driven::Child(child) = driven else { panic!("{driven:?}") };
+    while world.state(child).run.waits != Some(Wait::People) {
+        std::thread::yield_now();
+    }
+    while runner.load().driven > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(block_on(runner.take_up()).unwrap().runs, 0, "the control: there is nothing to do");
+    block_on(cancel(&world.parts(9), world.scope(), child, "ann", None)).unwrap();
+    assert_eq!(block_on(runner.take_up()).unwrap().runs, 1);
+    while !world.state(run).run.status.is_terminal() {
+        std::thread::yield_now();
+    }
+    block_on(runner.stop());
+    assert_eq!(world.state(run).run.reason, Some(EndReason::GoalCompleted));
+    let reason = world.observed(run, 0);
+    assert_eq!(reason.get("reason").and_then(|r| r.as_str()), Some("operator_cancelled"));
 }
