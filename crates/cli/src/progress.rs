@@ -298,6 +298,13 @@ fn told_before<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event) -
     before.any(|other| matches!(&other.body, Body::BudgetSettled(o) if o.attempt == body.attempt))
 }
 
+/// Whether it is the proposal of a further step of a batch, which was told with the first.
+fn stands_beside<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event) -> bool {
+    let opens = |body: &Body| matches!(body, Body::StepOpened(opened) if opened.batch_index > 0);
+    matches!(event.body, Body::StepProposed(_))
+        && before.any(|other| other.link.step == event.link.step && opens(&other.body))
+}
+
 fn observed(observation: &Observation) -> String {
     let kind = observation.kind.as_str().replace('_', " ");
     let refusal = observation.refusal.map(|refusal| refusal.as_str());
@@ -311,7 +318,9 @@ impl Observer for Progress {
     fn committed(&self, events: &[Event]) {
         for (place, event) in events.iter().enumerate() {
             // An attempt is settled in several budgets at once, and told once.
-            if told_before(events.iter().take(place), event) {
+            if told_before(events.iter().take(place), event)
+                || stands_beside(events.iter().take(place), event)
+            {
                 continue;
             }
             if let Body::BudgetSettled(_) = &event.body {
@@ -397,5 +406,39 @@ fn write(items: &Receiver<Item>, reader: &Reader, spent: Option<&Arc<Mutex<Amoun
             }
             Item::Settle(done) => drop(done.send(())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_domain::ports::{Durability, Store as _};
+    use portcullis_domain::time::Timestamp;
+    use portcullis_store::memory::MemoryStore;
+    use portcullis_testkit::block_on;
+    use portcullis_testkit::ports::SeededEntropy;
+    use portcullis_testkit::scenario::Scenario;
+
+    #[test]
+    fn what_a_batch_asks_for_is_told_with_its_first_step() {
+        let store = MemoryStore::new(Timestamp::from_micros(1), &SeededEntropy::new(1));
+        let mut run = Scenario::new(1, store.instance());
+        let begin = run.begin();
+        run.step_opened();
+        run.proposed(br#"{"kind":"tool_calls","calls":[{"tool":"a"},{"tool":"b"},{"tool":"c"}]}"#);
+        let proposed = run.driver(Durability::Written);
+        run.batch_started(3);
+        let started = run.driver(Durability::Synced);
+        let mut told = Vec::new();
+        for append in [begin, proposed, started] {
+            let scope = Scope::of_file_owner();
+            let events = block_on(store.append(&scope, append)).unwrap().events;
+            let asks = events.iter().enumerate().filter_map(|(place, event)| {
+                let proposed = matches!(event.body, Body::StepProposed(_));
+                proposed.then(|| !stands_beside(events.iter().take(place), event))
+            });
+            told.extend(asks);
+        }
+        assert_eq!(told, [true, false, false]);
     }
 }
