@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use portcullis::domain::ports::{Agent, AgentFailure, BoxFuture};
@@ -14,7 +14,7 @@ use portcullis::store::sqlite::Committing;
 
 use crate::bare::Bare;
 use crate::figures::{load, median, ratio};
-use crate::{gated, steps};
+use crate::{figures, gated, steps};
 
 /// Runs at once.
 const RUNS: u64 = 256;
@@ -35,15 +35,25 @@ pub(crate) fn report(place: &Path) -> Result<()> {
     println!("\n## {RUNS} runs at once, 1 KiB results (steps a second; load {})\n", load());
     let template = steps::template(place, 1024)?;
     let (mut gated_rates, mut bare_rates) = (Vec::new(), Vec::new());
+    let (mut gated_busy, mut bare_busy) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..ROUNDS {
+        let before = figures::busy()?;
         // As a host has it that drives many runs.
         gated_rates.push(rate(place, RUNS, STEPS, Committing::OwnThread)?);
+        let between = figures::busy()?;
+        gated_busy += between.saturating_sub(before);
         let folder = tempfile::tempdir_in(place)?;
         let took = Bare::of_many(folder.path(), &template, RUNS)?.batches(STEPS, BATCH)?;
+        bare_busy += figures::busy()?.saturating_sub(between);
         bare_rates.push(per_second(RUNS * STEPS, took.as_secs_f64()));
     }
-    println!("gate        {:>8.0}", median(&gated_rates));
-    println!("SQLite alone {:>7.0}", median(&bare_rates));
+    let each = |busy| figures::each(busy, RUNS * STEPS * ROUNDS as u64);
+    println!(
+        "gate        {:>8.0}  ({:.1} processor microseconds a step)",
+        median(&gated_rates),
+        each(gated_busy)
+    );
+    println!("SQLite alone {:>7.0}  ({:.1})", median(&bare_rates), each(bare_busy));
     let ratios: Vec<f64> =
         gated_rates.iter().zip(&bare_rates).map(|(gated, bare)| bare / gated).collect();
     // Turned round, so that more than the limit is worse here too.

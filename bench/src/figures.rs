@@ -29,6 +29,12 @@ pub(crate) fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
+/// Microseconds of this time for each of so many.
+#[allow(clippy::cast_precision_loss, reason = "some ten thousand steps or events")]
+pub(crate) fn each(time: Duration, count: u64) -> f64 {
+    micros(time) / count as f64
+}
+
 /// Prints a ratio in the form that `cargo xtask bench` gathers.
 pub(crate) fn ratio(name: &str, value: f64, limit: Option<f64>) {
     match limit {
@@ -53,6 +59,21 @@ pub(crate) fn written() -> Result<u64> {
     field("/proc/self/io", "write_bytes:")
 }
 
+/// The kernel counts a process's time in hundredths of a second, whatever its own clock is.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The time that all threads of this process have had a processor until now, ended ones too: what something costs
+/// whether or not others want the processors meanwhile. In steps of 10 ms.
+pub(crate) fn busy() -> Result<Duration> {
+    let file = "/proc/self/stat";
+    let text = std::fs::read_to_string(file)?;
+    // The program's own name, in brackets, may hold blanks; the times are the twelfth and thirteenth word behind it.
+    let behind = text.rsplit(')').next().unwrap_or_default();
+    let words = behind.split_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    let ticks = words.sum::<Result<u32, _>>().with_context(|| format!("{file} has no times"))?;
+    Ok(TICK * ticks)
+}
+
 /// A number that the kernel tells in a line of a file which begins with `name`.
 pub(crate) fn field(file: &str, name: &str) -> Result<u64> {
     let text = std::fs::read_to_string(file)?;
@@ -64,6 +85,16 @@ pub(crate) fn field(file: &str, name: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_works_is_busy() {
+        let before = busy().unwrap();
+        let mut rounds = 0_u64;
+        while busy().unwrap() < before + 3 * TICK {
+            rounds += 1;
+        }
+        assert!(rounds > 0);
+    }
 
     #[test]
     fn the_median_is_the_middle() {
