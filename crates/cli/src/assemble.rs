@@ -275,7 +275,7 @@ pub(crate) fn prepare_agent(
     agent::prepare(choice, around)
 }
 
-/// State, keys, configuration, heads and our own program: what no agent and no tool may reach.
+/// State, keys, those of providers too, configuration, heads and our own program: what no agent and no tool may reach.
 fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let absolute =
         |path: &Path| std::path::absolute(path).map_err(|error| Failure::io("find", path, &error));
@@ -289,6 +289,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.push(db);
     places.extend(config.path.clone());
     places.extend(config.head.clone());
+    places.extend(config.models.key_files().map(Path::to_owned));
     places.push(own_program()?);
     Ok(places)
 }
