@@ -2,6 +2,7 @@
 
 use portcullis_domain::budget::BudgetScope;
 use portcullis_domain::child;
+use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{MAX_PAGE, Page, Pages};
@@ -18,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
-use crate::progress::MAX_STEPS;
+use crate::progress::{MAX_STEPS, Progress};
 use crate::signals::Signals;
 use crate::start::{self, Flags, Ready};
 use crate::tree::Tree;
@@ -123,12 +124,7 @@ pub(crate) async fn resume(
         start::rules_are_known(globals, launch.is_some(), &gatehouse, &state.run)?;
     }
     if let Some(progress) = progress {
-        let steps = last_steps(gatehouse.database.as_ref(), &scope, &state.run).await?;
-        progress.goes_on(&steps, state.question.clone());
-        let of = BudgetScope::Run { run };
-        if let Some(spend) = spend::spend(gatehouse.database.as_ref(), &scope, &of).await? {
-            progress.spent_before(spend.budget.spent.plus(spend.budget.excess));
-        }
+        recall_into(progress, gatehouse.database.as_ref(), &scope, &state).await?;
         remark_changes(&state.run, &gatehouse, progress);
         // Not refused: people can still be added, and what they said already counts.
         if let Err(short) = assemble::enough_people(globals, &config, &state.run.owner) {
@@ -137,15 +133,8 @@ pub(crate) async fn resume(
     }
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
-    let prepared = start::prepare(
-        &agent,
-        model,
-        globals,
-        &config,
-        files.as_deref(),
-        gatehouse.parts.tools.read_only(),
-        told.as_ref(),
-    )?;
+    let (reads, told) = (gatehouse.parts.tools.read_only(), told.as_ref());
+    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), reads, told)?;
     start::warn_of_unset(&agent, globals, flags);
     let gate = Gate::new(gatehouse.parts);
     let driven = match gate.attach(&scope, run).await? {
@@ -172,7 +161,7 @@ pub(crate) async fn resume(
         files: files.as_deref(),
         config: &config,
         globals,
-        told: told.as_ref(),
+        told,
     };
     let rest = tree.follow(state.run.root, Rest { run, driven }, signals).await?;
     if start::said_yes(rest.driven, flags, globals, progress).await? {
@@ -180,6 +169,22 @@ pub(crate) async fn resume(
         return Box::pin(resume(run, flags, globals, signals)).await;
     }
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
+}
+
+/// Tells the progress of what was before: the last steps, the question that is open, what models cost.
+async fn recall_into(
+    progress: &Progress,
+    store: &dyn assemble::Database,
+    scope: &Scope,
+    state: &RunState,
+) -> Result<(), Failure> {
+    let steps = last_steps(store, scope, &state.run).await?;
+    progress.goes_on(&steps, state.question.clone());
+    let of = BudgetScope::Run { run: state.run.id };
+    if let Some(spend) = spend::spend(store, scope, &of).await? {
+        progress.spent_before(spend.budget.spent.plus(spend.budget.excess));
+    }
+    Ok(())
 }
 
 /// The steps that what happens next may speak of.
@@ -193,11 +198,7 @@ async fn last_steps(
     Ok(store.steps(scope, run.id, page).await?.rows.into_iter().flatten().collect())
 }
 
-fn remark_changes(
-    run: &Run,
-    gatehouse: &assemble::Gatehouse,
-    progress: &crate::progress::Progress,
-) {
+fn remark_changes(run: &Run, gatehouse: &assemble::Gatehouse, progress: &Progress) {
     if run.policy != gatehouse.parts.policy.id() {
         progress.say("note: the rules have changed since this run began; today's rules hold");
     }

@@ -113,14 +113,23 @@ impl LimitFlags {
     }
 }
 
+impl Args {
+    fn check(&self) -> Result<(), Failure> {
+        if self.owner.as_deref().is_some_and(|owner| Name::new(owner).is_err()) {
+            return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
+        }
+        if self.goal.trim().is_empty() || self.goal.len() > MAX_GOAL {
+            return Err(Failure::usage(format!(
+                "the task has to be 1 to {MAX_GOAL} bytes of text"
+            )));
+        }
+        Ok(())
+    }
+}
+
 /// Begins a run. Everything that can be refused is refused before the database is opened.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
-    if args.owner.as_deref().is_some_and(|owner| Name::new(owner).is_err()) {
-        return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
-    }
-    if args.goal.trim().is_empty() || args.goal.len() > MAX_GOAL {
-        return Err(Failure::usage(format!("the task has to be 1 to {MAX_GOAL} bytes of text")));
-    }
+    args.check()?;
     let config = config::load(globals)?;
     let limits = args.limits.over(&config.limits)?;
     let agent = args.flags.agent(config.agent.clone())?.ok_or_else(|| {
@@ -130,7 +139,6 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let files = args.flags.files(config.files.clone())?;
     let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
     assemble::enough_people(globals, &config, &owner)?;
-
     let model = start::model(&agent, globals, &config, &limits)?;
 
     let mut signals = Signals::catch()?;

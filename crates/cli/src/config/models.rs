@@ -63,6 +63,16 @@ pub(crate) struct Models {
     pub(crate) day: Caps,
 }
 
+impl Models {
+    /// The files that hold keys.
+    pub(crate) fn key_files(&self) -> impl Iterator<Item = &Path> {
+        self.credentials.values().filter_map(|place| match place {
+            KeyPlace::File(file) => Some(file.as_path()),
+            KeyPlace::Variable(_) => None,
+        })
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProvider {

@@ -222,11 +222,29 @@ fn a_process_that_is_killed_leaves_no_key_behind() {
     place.nowhere_else(&home);
     // The control: the walk sees what lies beside the database.
     let planted = home.write("state/portcullis/planted", format!("x{KEY}"));
-    assert_eq!(found_in(&home.path("state")), [planted.clone()]);
+    assert_eq!(found_in(&home.path("state")), std::slice::from_ref(&planted));
     fs::remove_file(planted).unwrap();
     provider.then(Act::Say("Done."));
     silent(&place.run(&home, &["resume", &home.only_run()]).exits(0));
     place.nowhere_else(&home);
+}
+
+/// What the model's tools reach holds no key.
+#[test]
+fn a_key_beneath_the_governed_folder_is_refused() {
+    let provider = Provider::new([Act::Say("Done."), Act::Say("Done.")]);
+    let place = Put { config: "[credentials.openai]\nfile = 'files/mine.key'\n", ..PLACES[3] };
+    let place = Put { file: Some("files/mine.key"), ..place };
+    let (home, config) = place.home(&provider);
+    let (files, empty) = (home.path("files"), home.path("empty"));
+    fs::create_dir(&empty).unwrap();
+    let run = |folder: &Path| {
+        let folder = folder.display().to_string();
+        place.run(&home, &["run", "-c", &config, "--model", "openai:m", "--files", &folder, "x"])
+    };
+    run(&files).refuses(1, "E7001", &["mine.key"]);
+    assert!(provider.received().is_empty());
+    run(&empty).exits(0);
 }
 
 /// A key that cannot be used is told by its place.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use portcullis_canon::{Limits, Value, parse};
+use portcullis_canon::Value;
 
 use crate::home::Home;
 
@@ -233,11 +233,4 @@ pub(crate) fn header(head: &str, name: &str) -> Option<String> {
     let mut lines = head.lines().filter_map(|line| line.split_once(": "));
     let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
     found.map(|(_, value)| value.to_owned())
-}
-
-impl Received {
-    /// Its body.
-    pub(crate) fn json(&self) -> Value {
-        parse(&self.body, &Limits::ENVELOPE).unwrap()
-    }
 }
