@@ -1,5 +1,7 @@
 //! Reads for people: pages with caps, counted, with damaged rows in their place.
 
+use std::sync::LazyLock;
+
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Approval;
 use portcullis_domain::budget::Budget;
@@ -219,25 +221,33 @@ pub(super) fn approvals(
     if owned { lookup::approvals(conn, question) } else { Ok(Vec::new()) }
 }
 
+static CONTENT: LazyLock<String> = LazyLock::new(|| {
+    let bytes = sql::guarded("bytes", MAX_CONTENT_BYTES);
+    format!(
+        "SELECT digest, tenant, owner_kind, owner_id, owner_seq,
+                CASE WHEN octet_length(bytes) > {MAX_CONTENT_BYTES} THEN x'00' ELSE salt END, {bytes}
+         FROM contents WHERE digest = ?1"
+    )
+});
+
+static SPEC: LazyLock<String> = LazyLock::new(|| {
+    format!("SELECT {} FROM specs WHERE digest = ?1", sql::guarded("bytes", MAX_SPEC_BYTES))
+});
+
 /// A content row; one that is larger than any of ours has no bytes but a salt, so that it is none of an erased one.
 pub(super) fn stored_content(conn: &Connection, digest: Digest) -> Result<Option<StoredContent>> {
     let read = || {
-        let bytes = sql::guarded("bytes", MAX_CONTENT_BYTES);
-        conn.prepare_cached(&format!(
-            "SELECT digest, tenant, owner_kind, owner_id, owner_seq,
-                    CASE WHEN octet_length(bytes) > {MAX_CONTENT_BYTES} THEN x'00' ELSE salt END, {bytes}
-             FROM contents WHERE digest = ?1"
-        ))?
-        .query_row(params![digest.as_bytes()], |row| {
-            Ok(StoredContent {
-                digest: blob(row.get_ref(0)?),
-                tenant: text(row.get_ref(1)?),
-                owner: (text(row.get_ref(2)?), blob(row.get_ref(3)?), integer(row.get_ref(4)?)),
-                salt: blob(row.get_ref(5)?),
-                bytes: blob(row.get_ref(6)?),
+        conn.prepare_cached(&CONTENT)?
+            .query_row(params![digest.as_bytes()], |row| {
+                Ok(StoredContent {
+                    digest: blob(row.get_ref(0)?),
+                    tenant: text(row.get_ref(1)?),
+                    owner: (text(row.get_ref(2)?), blob(row.get_ref(3)?), integer(row.get_ref(4)?)),
+                    salt: blob(row.get_ref(5)?),
+                    bytes: blob(row.get_ref(6)?),
+                })
             })
-        })
-        .optional()
+            .optional()
     };
     read().map_err(|e| refusal(&e))
 }
@@ -258,8 +268,7 @@ pub(super) fn content(
 /// A spec row's bytes; one that is larger than any of ours has none.
 pub(super) fn stored_spec(conn: &Connection, digest: Digest) -> Result<Option<Vec<u8>>> {
     let read = || {
-        let bytes = sql::guarded("bytes", MAX_SPEC_BYTES);
-        conn.prepare_cached(&format!("SELECT {bytes} FROM specs WHERE digest = ?1"))?
+        conn.prepare_cached(&SPEC)?
             .query_row(params![digest.as_bytes()], |row| Ok(blob(row.get_ref(0)?)))
             .optional()
     };
