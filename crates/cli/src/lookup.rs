@@ -7,6 +7,7 @@ use std::str::FromStr;
 use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::approval::Approval;
 use portcullis_domain::content::ContentRef;
+use portcullis_domain::fold::RunState;
 use portcullis_domain::grant::{ApprovalFault, Grant};
 use portcullis_domain::id::{QuestionId, RunId, StepId};
 use portcullis_domain::ports::{EventPages, Pages, StoreError};
@@ -160,8 +161,7 @@ pub(crate) async fn question(
     let id = match typed {
         QuestionArg::Run(typed) => {
             let run = run(db, scope, typed).await?;
-            let sentence = format!("the run waits for nobody: it is {}", run.status.as_str());
-            let id = run.question.ok_or_else(|| Failure::new(Code::State, sentence))?;
+            let Some(id) = run.question else { return Err(asks_nobody(db, scope, &run).await?) };
             return Ok((run, question_row(db, id)?));
         }
         QuestionArg::Question(Typed::Whole(id)) => *id,
@@ -169,6 +169,26 @@ pub(crate) async fn question(
     };
     let question = question_row(db, id)?;
     Ok((run_row(db, scope, question.run)?, question))
+}
+
+/// Why there is no question of this run: it waits for a run that it started, or for nobody.
+pub(crate) async fn asks_nobody(
+    db: &dyn Database,
+    scope: &Scope,
+    run: &Run,
+) -> Result<Failure, Failure> {
+    let state = db.run(scope, run.id).await?;
+    Ok(match state.as_ref().and_then(RunState::child) {
+        Some((_, child)) => {
+            let sentence = format!("the run asks nobody: it waits for {child}, which it started");
+            Failure::new(Code::State, sentence)
+                .hint(format!("name {child}, or what `portcullis inbox` lists"))
+        }
+        None => {
+            let sentence = format!("the run waits for nobody: it is {}", run.status.as_str());
+            Failure::new(Code::State, sentence)
+        }
+    })
 }
 
 /// The row of a question.

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use portcullis_domain::budget::BudgetScope;
+use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::StoreError;
+use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
+use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
-use portcullis_engine::{Attached, Driven, Gate, HeldRun, next_of_tree};
+use portcullis_domain::step::Step;
+use portcullis_engine::{Attached, Driven, Gate, HeldRun, next_of_tree, spend};
 
 use crate::agent::{AgentChoice, Prepared};
 use crate::args::Globals;
@@ -16,7 +20,7 @@ use crate::config::Config;
 use crate::drive::{self, Rest};
 use crate::failure::Failure;
 use crate::launch::Launch;
-use crate::progress::Progress;
+use crate::progress::{MAX_STEPS, Progress};
 use crate::signals::Signals;
 use crate::start;
 
@@ -68,6 +72,7 @@ impl<'a> Tree<'a> {
             if child.is_some() {
                 self.remember(next)?;
             }
+            self.tell_of(next, child.is_none()).await?;
             run = next;
             driven = self.go_on(run, signals).await.map_err(|f| f.about(self.globals, run))?;
         }
@@ -81,6 +86,22 @@ impl<'a> Tree<'a> {
             config: self.config.path.clone(),
         };
         launch.keep(&self.globals.place.launches(), child)
+    }
+
+    /// Lets the progress know the run that is driven from here on; `goes_up` when it waited for the one before.
+    async fn tell_of(&self, run: RunId, goes_up: bool) -> Result<(), Failure> {
+        let Some(progress) = self.told else { return Ok(()) };
+        let scope = Scope::of_file_owner();
+        // One that is not there yet tells its own beginning.
+        let Some(state) = self.database.run(&scope, run).await? else { return Ok(()) };
+        if goes_up {
+            recall(progress, self.database, &scope, &state).await?;
+            progress.say(&format!("{run} goes on"));
+        } else {
+            // What its models cost is counted in the run above it already.
+            progress.goes_on(&last_steps(self.database, &scope, &state.run).await?, state.question);
+        }
+        Ok(())
     }
 
     async fn go_on(&self, run: RunId, signals: &mut Signals) -> Result<Driven, Failure> {
@@ -104,6 +125,29 @@ impl<'a> Tree<'a> {
         let (agent, reads) = (self.agent, self.gate.parts().tools.read_only());
         start::prepare(agent, model, self.globals, self.config, self.files, reads, self.told)
     }
+}
+
+/// Tells the progress of what was before: the last steps, the question that is open, what models cost.
+pub(crate) async fn recall(
+    progress: &Progress,
+    store: &dyn Database,
+    scope: &Scope,
+    state: &RunState,
+) -> Result<(), Failure> {
+    let steps = last_steps(store, scope, &state.run).await?;
+    progress.goes_on(&steps, state.question.clone());
+    let of = BudgetScope::Run { run: state.run.id };
+    if let Some(spend) = spend::spend(store, scope, &of).await? {
+        progress.spent_before(spend.budget.spent.plus(spend.budget.excess));
+    }
+    Ok(())
+}
+
+/// The steps that what happens next may speak of.
+async fn last_steps(store: &dyn Database, scope: &Scope, run: &Run) -> Result<Vec<Step>, Failure> {
+    let kept = u64::try_from(MAX_STEPS).unwrap_or(u64::MAX);
+    let page = Page { offset: run.step_count.saturating_sub(kept), limit: MAX_PAGE };
+    Ok(store.steps(scope, run.id, page).await?.rows.into_iter().flatten().collect())
 }
 
 /// Lets a run go whose agent cannot be started.

@@ -149,7 +149,7 @@ pub struct Run {
     pub parent: Option<RunId>,
     /// The top of its tree; itself when it has no parent.
     pub root: RunId,
-    /// The task, in the owner's words.
+    /// The task, in the owner's words; of a run that another one started, in the words of that one's agent.
     pub goal: ContentRef,
     /// The salt that keys digests of this run's arguments and results.
     pub salt: ContentRef,

@@ -193,7 +193,7 @@ fn how_to_decide(lines: &[Result<Line, DamagedRow>]) -> Vec<&'static str> {
         rows.push("decide on all that ask for the same call: portcullis approve QUESTION --alike");
     }
     if lines.iter().flatten().any(|line| line.path.len() > 1) {
-        rows.push("a run below another one is shown with the top of its tree: resume that one");
+        rows.push("a run below another one is shown with the top of its tree: `resume` of either goes on with both");
     }
     if any(QuestionKind::UnknownOutcome) {
         rows.push("settle an unknown_outcome: portcullis answer QUESTION happened|did-not-happen|run-again");

@@ -1,15 +1,12 @@
 //! `portcullis resume`: goes on with runs that stopped, or that a person has answered.
 
-use portcullis_domain::budget::BudgetScope;
 use portcullis_domain::child;
-use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::{MAX_PAGE, Page, Pages};
+use portcullis_domain::ports::Pages;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Step;
-use portcullis_engine::{Attached, Driven, Gate, spend};
+use portcullis_engine::{Attached, Driven, Gate};
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
@@ -19,10 +16,10 @@ use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
-use crate::progress::{MAX_STEPS, Progress};
+use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::start::{self, Flags, Ready};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 
 /// Arguments of `resume`.
 #[derive(Debug, clap::Args)]
@@ -124,7 +121,7 @@ pub(crate) async fn resume(
         start::rules_are_known(globals, launch.is_some(), &gatehouse, &state.run)?;
     }
     if let Some(progress) = progress {
-        recall_into(progress, gatehouse.database.as_ref(), &scope, &state).await?;
+        tree::recall(progress, gatehouse.database.as_ref(), &scope, &state).await?;
         remark_changes(&state.run, &gatehouse, progress);
         // Not refused: people can still be added, and what they said already counts.
         if let Err(short) = assemble::enough_people(globals, &config, &state.run.owner) {
@@ -169,33 +166,6 @@ pub(crate) async fn resume(
         return Box::pin(resume(run, flags, globals, signals)).await;
     }
     drive::conclude(rest, heads.as_ref(), gatehouse.database.as_ref(), globals, progress).await
-}
-
-/// Tells the progress of what was before: the last steps, the question that is open, what models cost.
-async fn recall_into(
-    progress: &Progress,
-    store: &dyn assemble::Database,
-    scope: &Scope,
-    state: &RunState,
-) -> Result<(), Failure> {
-    let steps = last_steps(store, scope, &state.run).await?;
-    progress.goes_on(&steps, state.question.clone());
-    let of = BudgetScope::Run { run: state.run.id };
-    if let Some(spend) = spend::spend(store, scope, &of).await? {
-        progress.spent_before(spend.budget.spent.plus(spend.budget.excess));
-    }
-    Ok(())
-}
-
-/// The steps that what happens next may speak of.
-async fn last_steps(
-    store: &dyn assemble::Database,
-    scope: &Scope,
-    run: &Run,
-) -> Result<Vec<Step>, Failure> {
-    let kept = u64::try_from(MAX_STEPS).unwrap_or(u64::MAX);
-    let page = Page { offset: run.step_count.saturating_sub(kept), limit: MAX_PAGE };
-    Ok(store.steps(scope, run.id, page).await?.rows.into_iter().flatten().collect())
 }
 
 fn remark_changes(run: &Run, gatehouse: &assemble::Gatehouse, progress: &Progress) {

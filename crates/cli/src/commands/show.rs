@@ -12,7 +12,7 @@ use portcullis_domain::time::Timestamp;
 
 use crate::args::Globals;
 use crate::exit::Exit;
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::lookup::{self, Asked, RunArg, Words, words};
 use crate::output::table::Columns;
 use crate::output::{Out, card, invalid, screen, text};
@@ -63,10 +63,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
 
 async fn waiting(reading: &Reading, run: Run) -> Result<Asked, Failure> {
     let (db, scope) = (reading.db(), &reading.scope);
-    let Some(id) = run.question else {
-        let status = run.status.as_str();
-        return Err(Failure::new(Code::State, format!("the run waits for nobody: it is {status}")));
-    };
+    let Some(id) = run.question else { return Err(lookup::asks_nobody(db, scope, &run).await?) };
     lookup::asked(db, scope, run, lookup::question_row(db, id)?).await
 }
 

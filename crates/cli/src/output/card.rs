@@ -119,6 +119,9 @@ impl Sheet {
             self.own("asked again", why);
         }
         self.own("run", &question.run.to_string());
+        if let Some(parent) = asked.run.parent {
+            self.own("started by", &parent.to_string());
+        }
         self.own("step", &asked.step.to_string());
         self.own("asked", &question.asked_at.to_string());
         let expires = question.expires_at.map_or_else(|| "never".to_owned(), |at| at.to_string());
@@ -249,10 +252,11 @@ impl Sheet {
     fn words(&mut self, asked: &Asked<'_>) {
         match &asked.goal {
             Ok(goal) => {
-                self.own(
-                    "goal",
-                    &format!("{}, the owner's words", text::counted(goal.len(), "byte")),
-                );
+                let whose = match asked.run.parent {
+                    None => "the owner's words",
+                    Some(_) => "the words of the run that started this one: nobody checked them",
+                };
+                self.own("goal", &format!("{}, {whose}", text::counted(goal.len(), "byte")));
                 self.quoted(goal);
             }
             Err(why) => self.own("goal", why),

@@ -68,14 +68,28 @@ fn a_run_that_starts_another_is_driven_shown_and_answered_for_as_one() {
     assert!(explained.contains(&format!("{child}, which it started")), "{explained}");
     let told = home.run(&["show", &child]).exits(0).out;
     assert!(told.contains(&top), "{told}");
+    // What it is to do was said by an agent: whoever answers is not told that the owner did.
+    assert!(told.contains(&format!("  started by      {top}\n")), "{told}");
+    assert!(
+        told.contains("  goal            6 bytes, the words of the run that started this one"),
+        "{told}"
+    );
+    assert!(!told.contains("owner's words"), "{told}");
+    // The one above asks nobody itself.
+    for args in [&["approve", &top, "--yes"][..], &["show", &top, "--card"]] {
+        home.run(args).refuses(1, "E5003", &["waits for", &child, "which it started", "inbox"]);
+    }
 
     // Whoever looks again before the answer changes nothing.
     let again = home.run(&["resume", &top, "-q", "--json"]).json(3);
     assert_eq!((text(&again, "run"), text(&again, "top")), (child.clone(), top.clone()));
     home.run(&["approve", &text(question, "question"), "--yes", "-c", &rules]).exits(0);
     // The one below is taken up, and those above it after it.
-    let rest = home.run(&["resume", &child, "-q", "--json"]).json(0);
-    assert_eq!((text(&rest, "run"), text(&rest, "status")), (top.clone(), "completed".to_owned()));
+    let rest = home.run(&["resume", &child]).exits(0);
+    assert!(rest.out.contains(&top) && rest.out.contains("completed"), "{rest:#?}");
+    let goes_on = format!("completed (goal_completed)\n{top} goes on\nstep 0: tool result\n");
+    assert!(rest.err.contains(&goes_on), "{rest:#?}");
+    assert!(!rest.err.contains("\nstep: "), "{rest:#?}");
     assert!(!home.path("files/old.txt").exists());
     home.run(&["verify", "-c", &rules]).exits(0);
     let runs = home.run(&["runs", "--json"]).json(0);
