@@ -94,7 +94,9 @@ impl Rest {
         let asks = |question: &Question| question.kind == QuestionKind::UnknownOutcome;
         let outcome = state.question.as_ref().is_some_and(asks);
         let top = Some(state.run.root).filter(|root| *root != self.run);
-        let mut words = LastWords { outcome, top, ..LastWords::default() };
+        let asked = state.run.agent.strip_prefix("model:");
+        let live = asked.is_some_and(|model| !model.starts_with("replay:"));
+        let mut words = LastWords { outcome, top, live, ..LastWords::default() };
         for (content, kept) in
             [(state.run.result, &mut words.result), (state.run.note, &mut words.note)]
         {
@@ -123,7 +125,13 @@ impl Rest {
             Driven::Stopped | Driven::Child(_) => {
                 vec![command(globals, &format!("resume {run}"))]
             }
-            Driven::Ended(_) => vec![command(globals, &format!("show {run}"))],
+            Driven::Ended(reason) => {
+                let mut next = vec![command(globals, &format!("show {run}"))];
+                if words.live && reason == EndReason::ModelUnavailable {
+                    next.push(command(globals, "models"));
+                }
+                next
+            }
         }
     }
 
@@ -180,6 +188,8 @@ struct LastWords {
     note: Option<String>,
     /// The run waits for a word on what became of a call.
     outcome: bool,
+    /// Its agent asks a model that is there, and not a recording.
+    live: bool,
 }
 
 /// A command that reaches the same database and reviewers.

@@ -36,7 +36,7 @@ fn failure(error: &clap::Error) -> Failure {
     let failure = Failure::unread(sentence(error));
     match advice(error) {
         Some(advice) => failure.hint(advice),
-        None => failure.hint("`portcullis --help` lists what can be said"),
+        None => failure.hint("`portcullis COMMAND --help` lists what can be said"),
     }
 }
 
@@ -113,9 +113,15 @@ fn advice(error: &clap::Error) -> Option<String> {
         return None;
     }
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    // A command that can be used in two ways has a line for each.
     let usage = usage.to_string();
-    let words: Vec<&str> = usage.split_whitespace().skip_while(|word| *word == "Usage:").collect();
-    Some(format!("it is used so: `{}`", words.join(" ")))
+    let ways: Vec<String> = usage
+        .lines()
+        .map(|line| line.trim().trim_start_matches("Usage:").trim())
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("`{line}`"))
+        .collect();
+    Some(format!("it is used so: {}", ways.join(" or ")))
 }
 
 /// True of a value that was to be an id.
@@ -163,6 +169,8 @@ mod tests {
     fn each_misuse_is_one_sentence_that_says_what_to_do() {
         check(&[], &["a command is missing", "portcullis"]);
         check(&["nonsense"], &["there is no command `nonsense`"]);
+        let two_ways = "`portcullis models [OPTIONS]` or `portcullis models <COMMAND>`";
+        check(&["models", "nonsense"], &["there is no command `nonsense`", two_ways]);
         check(&["verfy"], &["there is no command `verfy`", "perhaps `verify` is meant"]);
         check(&["runs", "--al"], &["there is no argument `--al` here"]);
         check(&["runs", "--limt", "1"], &["perhaps `--limit` is meant"]);

@@ -182,6 +182,8 @@ fn what_was_not_recorded_is_not_asked_of_anybody() {
         home.run(&["run", "--model", &replay, "--files", &files, "Something else"]).exits(1);
     assert!(ended.out.contains("failed (model_unavailable)"), "{ended:#?}");
     assert!(ended.out.contains("not_recorded"), "{ended:#?}");
+    assert!(ended.out.contains("replay with the goal, tools, files and limits"), "{ended:#?}");
+    assert!(!ended.out.ends_with(" models\n"), "{ended:#?}");
 }
 
 #[test]
@@ -273,6 +275,8 @@ fn a_limit_on_cost_stops_before_the_call_that_would_cross_it() {
     };
     let ended = run(&["--max-cost", "$0.000001"]).exits(1);
     assert!(ended.out.contains("limit_cost"), "{ended:#?}");
+    // In the unit in which the limit was said.
+    assert!(ended.out.contains(" tokens and cost 0.04"), "{ended:#?}");
     assert_eq!(provider.received().len(), 0, "not one call was made");
     let ended = run(&["--max-model-calls", "2"]).exits(1);
     assert!(ended.out.contains("limit_model_calls"), "{ended:#?}");
@@ -342,6 +346,7 @@ fn what_a_provider_answers_wrongly_ends_the_run_with_its_name() {
         let ended = ended.exits(1);
         assert!(ended.out.contains("failed (model_unavailable)"), "{fault}: {ended:#?}");
         assert!(ended.out.contains(&format!("({fault})")), "{fault}: {ended:#?}");
+        assert!(ended.out.ends_with(" models\n"), "{fault}: {ended:#?}");
         assert_eq!(provider.received().len(), attempts, "{fault}");
         let spend = home.run(&["spend", &home.only_run(), "--json"]).json(0);
         let spent = spend.pointer("/spent/cost_micros").and_then(Value::as_u64).unwrap();

@@ -198,10 +198,11 @@ impl Books {
         };
         let whose = budget.map_or_else(|| "a limit".to_owned(), |budget| called(budget, self.run));
         let message = format!(
-            "{whose} has no room left for this call: {}; it could use {} tokens and {} micros",
+            "{whose} has no room left for this call: {}; with a reply as long as it may be it could use {} tokens and cost {}.{:06}",
             cap.as_str(),
             projected.tokens(),
-            projected.cost_micros
+            projected.cost_micros / 1_000_000,
+            projected.cost_micros % 1_000_000
         );
         let stop = stopped(cap, message);
         // Without what others hold there would be room.

@@ -53,7 +53,8 @@ impl Replayer {
         let bytes = self.folder.read(&name, MAX_FILE).map_err(broken)?;
         let bytes = bytes.ok_or_else(|| {
             not_recorded(&format!(
-                "the recording has no `{name}` for this request, and no model is asked"
+                "the recording has no `{name}` for this request, and no model is asked; \
+                 replay with the goal, tools, files and limits that were recorded"
             ))
         })?;
         let file: ExchangeFile = from_slice(&bytes, &Limits::ENVELOPE.with_max_bytes(bytes.len()))
