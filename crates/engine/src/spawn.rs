@@ -107,3 +107,26 @@ impl ToolSource for Gate {
         Box::pin(std::future::ready(Err(ToolFailure::NothingHappened { message })))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Whoever writes an agent learns of the tool from the page of the protocol.
+    #[test]
+    fn the_protocols_page_names_every_argument() {
+        let page = include_str!("../../../docs/agent-protocol.md");
+        let (_, section) = page.split_once("### Starting runs\n").unwrap();
+        let (section, _) = section.split_once("\n### ").unwrap();
+        let schema = schema();
+        let properties = schema.get("properties").and_then(Value::as_object).unwrap();
+        assert_eq!(properties.iter().count(), LIMITS.len() + 2);
+        for (name, _) in properties.iter() {
+            assert!(section.contains(&format!("`{name}`")), "{name}");
+        }
+        assert!(section.contains("at most 16,384 characters"), "{MAX_GOAL}");
+        assert_eq!(MAX_GOAL, 16_384);
+    }
+}
