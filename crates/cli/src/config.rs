@@ -1,10 +1,11 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod credentials;
 mod http;
 pub(crate) mod models;
 mod numbers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::Range;
@@ -25,9 +26,12 @@ use toml::value::{Datetime, Offset};
 use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
+use crate::model::providers;
 
+use credentials::RawCredentials;
+pub(crate) use credentials::{CredentialSource, Credentials};
 use http::RawHttp;
-pub(crate) use http::{ChosenCredential, CredentialSource, HttpChoice};
+pub(crate) use http::{ChosenCredential, HttpChoice};
 use numbers::{Given, Number, RawLimits};
 
 /// The most bytes that a configuration may have.
@@ -57,7 +61,9 @@ pub(crate) struct Config {
     pub(crate) http: Option<HttpChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
-    /// Providers of models, their keys, and what may be spent in a day.
+    /// Where secrets lie, by name.
+    pub(crate) credentials: Credentials,
+    /// Providers of models, and what may be spent in a day.
     pub(crate) models: models::Models,
     /// Who may answer; when empty, the public keys in the key folder.
     pub(crate) reviewers: Vec<KeyEntry>,
@@ -79,6 +85,7 @@ impl Default for Config {
             files: None,
             http: None,
             agent: None,
+            credentials: Credentials::default(),
             models: models::Models::default(),
             reviewers: Vec::new(),
             head: None,
@@ -98,7 +105,7 @@ struct Raw {
     http: RawHttp,
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
-    credentials: BTreeMap<Spanned<String>, models::RawCredential>,
+    credentials: RawCredentials,
     day: models::RawDay,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
@@ -280,6 +287,10 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         .map_err(|error| Misfit { at: error.span(), message: without_values(error.message()) })?;
     let absolute = |path: PathBuf| base.join(path);
     let said = classes(ClassTable::empty(), &raw.classes)?;
+    let credentials = credentials::read(&raw.credentials, base)?;
+    let http = http::read(raw.http, &credentials)?;
+    let models = models::read(raw.models, &credentials, &raw.day)?;
+    credentials::check_used(&raw.credentials, &used(http.as_ref(), &models))?;
     Ok(Config {
         path: None,
         classes: classes(ClassTable::default(), &raw.classes)?,
@@ -288,13 +299,21 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         lease: LEASE_TERM.read(&raw.lease.term_ms)?.map(Duration::from_millis),
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
-        http: http::read(raw.http, base)?,
+        http,
         agent: agent(raw.agent, base)?,
-        models: models::read(raw.models, raw.credentials, &raw.day, base)?,
+        credentials,
+        models,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
     })
+}
+
+/// The names of the credentials that go somewhere: a provider's own name is one, if nothing else is said.
+fn used<'a>(http: Option<&'a HttpChoice>, models: &'a models::Models) -> BTreeSet<&'a str> {
+    let of_places = http.iter().flat_map(|http| &http.credentials).map(|chosen| &*chosen.name);
+    let of_tables = models.providers.values().filter_map(|stated| stated.credential.as_deref());
+    of_places.chain(of_tables).chain(providers::names(models)).collect()
 }
 
 /// What the reader says, without a text that stands in the file: it may be a key in the wrong place.

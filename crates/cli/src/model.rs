@@ -130,13 +130,12 @@ fn provider(
     globals: &Globals,
     config: &Config,
 ) -> Result<Arc<Provider>, Failure> {
-    let (credentials, credential) = keys::open(entry, &config.models, globals)?;
+    let (credentials, credential) = keys::open(entry, &config.credentials, globals)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Longer than the account waits, so that it is the account that says what was not answered in time.
     let timeout =
         entry.timeout.saturating_add(Duration::from_secs(5)).min(Duration::from_secs(3600));
-    let egress = Egress::new(entry.rules(timeout)?, credentials, Arc::clone(&clock))
-        .map_err(|fault| Failure::new(Code::Model, fault.to_string()))?;
+    let egress = Egress::new(entry.rules(timeout)?, credentials, Arc::clone(&clock))?;
     let own = ProviderConfig {
         name: name.clone(),
         dialect: entry.dialect,

@@ -237,6 +237,9 @@ fn a_model_that_cannot_be_used_is_refused_before_a_run_is_begun() {
         &["there is no key for the provider `openai`", "OPENAI_API_KEY", "credentials/openai"],
     );
     run(&["--model", "nobody:gpt-5"]).refuses(1, "E8501", &["`nobody`", "ollama"]);
+    let closed = "[models.own]\ndialect='openai'\naddress='http://169.254.169.254/v1'\nprivate_network=true\n";
+    let closed = home.write("closed.toml", closed).display().to_string();
+    run(&["-c", &closed, "--model", "own:x"]).refuses(1, "E6502", &["`own`", "address"]);
     run(&["--model", "gpt-5"]).refuses(2, "E9002", &["PROVIDER:NAME"]);
     run(&["--model", "replay:"]).refuses(2, "E9002", &["PROVIDER:NAME"]);
     run(&["--model", "replay:gone"]).refuses(1, "E8502", &["gone"]);
