@@ -57,7 +57,9 @@ impl ModelChoice {
     }
 }
 
-/// A model that a run can be given, and how it is asked. Nothing was sent yet.
+/// A model that a run can be given, and how it is asked. Nothing was sent yet. A clone is the same model, so that all runs of
+/// a tree are in one recording, and are played from one, in the order in which they ask.
+#[derive(Clone)]
 pub(crate) struct Ready {
     model: Arc<dyn Model>,
     setup: AgentSetup,
