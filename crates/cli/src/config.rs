@@ -6,10 +6,7 @@ pub(crate) mod models;
 mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read as _;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +24,7 @@ use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 use crate::model::providers;
+use crate::trusted::Trusted;
 
 use credentials::RawCredentials;
 pub(crate) use credentials::{CredentialSource, Credentials};
@@ -34,8 +32,8 @@ use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
 use numbers::{Given, Number, RawLimits};
 
-/// The most bytes that a configuration may have.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// How a configuration is read.
+const FILE: Trusted = Trusted { what: "configuration", code: Code::Config, most: 1024 * 1024 };
 
 /// How long before a question or a grant ends people are reminded of it, unless something else is said.
 const REMIND_BEFORE: Duration = Duration::from_secs(15 * 60);
@@ -210,7 +208,7 @@ pub(crate) fn load(globals: &Globals) -> Result<Config, Failure> {
 
 /// Reads one file.
 pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
-    let text = trusted(path)?;
+    let text = FILE.read(path)?;
     let path = std::path::absolute(path).map_err(|error| Failure::io("find", path, &error))?;
     let base = path.parent().unwrap_or(Path::new("/"));
     let config = parse(&text, base).map_err(|misfit| {
@@ -221,43 +219,6 @@ pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
         )
     })?;
     Ok(Config { path: Some(path), ..config })
-}
-
-/// The text of a plain file that nobody else could have written.
-fn trusted(path: &Path) -> Result<String, Failure> {
-    let fault = |error: &std::io::Error| Failure::io("read the configuration", path, error);
-    // NONBLOCK: opening a pipe that somebody put there must not wait.
-    let flags =
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
-        .map(File::from)
-        .map_err(|errno| fault(&errno.into()))?;
-    let meta = file.metadata().map_err(|error| fault(&error))?;
-    let refused = |why: &str, hint: &str| {
-        Err(Failure::new(Code::Config, format!("the configuration `{}` {why}", path.display()))
-            .hint(hint))
-    };
-    if !meta.is_file() {
-        return refused("is not a file", "name a file");
-    }
-    if meta.uid() != rustix::process::geteuid().as_raw() && meta.uid() != 0 {
-        return refused("belongs to another user", "make a copy of your own");
-    }
-    if meta.mode() & 0o022 != 0 {
-        return refused(
-            "can be written by others",
-            "check what it says, then run `chmod go-w` on it",
-        );
-    }
-    let mut text = String::new();
-    match file.take(MAX_BYTES + 1).read_to_string(&mut text) {
-        Ok(_) if text.len() as u64 > MAX_BYTES => refused("is larger than 1 MiB", "shorten it"),
-        Ok(_) => Ok(text),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            refused("is not UTF-8 text", "save it as UTF-8")
-        }
-        Err(error) => Err(fault(&error)),
-    }
 }
 
 /// The term of a lease. A shorter one ends while a busy machine is on its way to renew it; a longer one keeps a run from
