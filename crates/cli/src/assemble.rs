@@ -295,8 +295,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.push(db);
     places.extend(config.path.clone());
     places.extend(config.head.clone());
-    places.extend(config.http.iter().flat_map(|http| http.files()).map(Path::to_owned));
-    places.extend(config.models.key_files().map(Path::to_owned));
+    places.extend(config.credentials.files().map(Path::to_owned));
     places.push(own_program()?);
     Ok(places)
 }

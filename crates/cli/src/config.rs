@@ -1,14 +1,12 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod credentials;
 mod http;
 pub(crate) mod models;
 mod numbers;
 
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,13 +23,17 @@ use toml::value::{Datetime, Offset};
 use crate::agent::AgentChoice;
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
+use crate::model::providers;
+use crate::trusted::Trusted;
 
+use credentials::RawCredentials;
+pub(crate) use credentials::{CredentialSource, Credentials};
 use http::RawHttp;
-pub(crate) use http::{ChosenCredential, CredentialSource, HttpChoice};
+pub(crate) use http::{ChosenCredential, HttpChoice};
 use numbers::{Given, Number, RawLimits};
 
-/// The most bytes that a configuration may have.
-const MAX_BYTES: u64 = 1024 * 1024;
+/// How a configuration is read.
+const FILE: Trusted = Trusted { what: "configuration", code: Code::Config, most: 1024 * 1024 };
 
 /// How long before a question or a grant ends people are reminded of it, unless something else is said.
 const REMIND_BEFORE: Duration = Duration::from_secs(15 * 60);
@@ -57,7 +59,9 @@ pub(crate) struct Config {
     pub(crate) http: Option<HttpChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
-    /// Providers of models, their keys, and what may be spent in a day.
+    /// Where secrets lie, by name.
+    pub(crate) credentials: Credentials,
+    /// Providers of models, and what may be spent in a day.
     pub(crate) models: models::Models,
     /// Who may answer; when empty, the public keys in the key folder.
     pub(crate) reviewers: Vec<KeyEntry>,
@@ -79,6 +83,7 @@ impl Default for Config {
             files: None,
             http: None,
             agent: None,
+            credentials: Credentials::default(),
             models: models::Models::default(),
             reviewers: Vec::new(),
             head: None,
@@ -98,7 +103,7 @@ struct Raw {
     http: RawHttp,
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
-    credentials: BTreeMap<Spanned<String>, models::RawCredential>,
+    credentials: RawCredentials,
     day: models::RawDay,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
@@ -203,7 +208,7 @@ pub(crate) fn load(globals: &Globals) -> Result<Config, Failure> {
 
 /// Reads one file.
 pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
-    let text = trusted(path)?;
+    let text = FILE.read(path)?;
     let path = std::path::absolute(path).map_err(|error| Failure::io("find", path, &error))?;
     let base = path.parent().unwrap_or(Path::new("/"));
     let config = parse(&text, base).map_err(|misfit| {
@@ -214,43 +219,6 @@ pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
         )
     })?;
     Ok(Config { path: Some(path), ..config })
-}
-
-/// The text of a plain file that nobody else could have written.
-fn trusted(path: &Path) -> Result<String, Failure> {
-    let fault = |error: &std::io::Error| Failure::io("read the configuration", path, error);
-    // NONBLOCK: opening a pipe that somebody put there must not wait.
-    let flags =
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC | rustix::fs::OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())
-        .map(File::from)
-        .map_err(|errno| fault(&errno.into()))?;
-    let meta = file.metadata().map_err(|error| fault(&error))?;
-    let refused = |why: &str, hint: &str| {
-        Err(Failure::new(Code::Config, format!("the configuration `{}` {why}", path.display()))
-            .hint(hint))
-    };
-    if !meta.is_file() {
-        return refused("is not a file", "name a file");
-    }
-    if meta.uid() != rustix::process::geteuid().as_raw() && meta.uid() != 0 {
-        return refused("belongs to another user", "make a copy of your own");
-    }
-    if meta.mode() & 0o022 != 0 {
-        return refused(
-            "can be written by others",
-            "check what it says, then run `chmod go-w` on it",
-        );
-    }
-    let mut text = String::new();
-    match file.take(MAX_BYTES + 1).read_to_string(&mut text) {
-        Ok(_) if text.len() as u64 > MAX_BYTES => refused("is larger than 1 MiB", "shorten it"),
-        Ok(_) => Ok(text),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            refused("is not UTF-8 text", "save it as UTF-8")
-        }
-        Err(error) => Err(fault(&error)),
-    }
 }
 
 /// The term of a lease. A shorter one ends while a busy machine is on its way to renew it; a longer one keeps a run from
@@ -280,6 +248,10 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         .map_err(|error| Misfit { at: error.span(), message: without_values(error.message()) })?;
     let absolute = |path: PathBuf| base.join(path);
     let said = classes(ClassTable::empty(), &raw.classes)?;
+    let credentials = credentials::read(&raw.credentials, base)?;
+    let http = http::read(raw.http, &credentials)?;
+    let models = models::read(raw.models, &credentials, &raw.day)?;
+    credentials::check_used(&raw.credentials, &used(http.as_ref(), &models))?;
     Ok(Config {
         path: None,
         classes: classes(ClassTable::default(), &raw.classes)?,
@@ -288,13 +260,21 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         lease: LEASE_TERM.read(&raw.lease.term_ms)?.map(Duration::from_millis),
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
-        http: http::read(raw.http, base)?,
+        http,
         agent: agent(raw.agent, base)?,
-        models: models::read(raw.models, raw.credentials, &raw.day, base)?,
+        credentials,
+        models,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
     })
+}
+
+/// The names of the credentials that go somewhere: a provider's own name is one, if nothing else is said.
+fn used<'a>(http: Option<&'a HttpChoice>, models: &'a models::Models) -> BTreeSet<&'a str> {
+    let of_places = http.iter().flat_map(|http| &http.credentials).map(|chosen| &*chosen.name);
+    let of_tables = models.providers.values().filter_map(|stated| stated.credential.as_deref());
+    of_places.chain(of_tables).chain(providers::names(models)).collect()
 }
 
 /// What the reader says, without a text that stands in the file: it may be a key in the wrong place.

@@ -12,6 +12,7 @@ use portcullis_canon::sanitize;
 use portcullis_domain::id::RunId;
 use portcullis_domain::limits::LimitsError;
 use portcullis_domain::ports::StoreError;
+use portcullis_egress::{CredentialFault, RulesFault};
 use portcullis_engine::{GateError, RegisterError};
 use portcullis_sandbox::child::SpawnError;
 use portcullis_store::sqlite::error::OpenError;
@@ -97,8 +98,10 @@ codes! {
     Unconfined = "E6001";
     /// The agent's program cannot be started.
     AgentStart = "E6002";
-    /// There is no usable key for a provider of models.
-    ModelKey = "E6501";
+    /// A credential is not there, or cannot be used.
+    Credential = "E6501";
+    /// No rule for outgoing connections can admit an address.
+    Outgoing = "E6502";
     /// The folder for the file tools is refused.
     FilesRoot = "E7001";
     /// The HTTP tools cannot be used.
@@ -164,6 +167,13 @@ impl Failure {
     /// A person was needed and did not say yes: exit 2.
     pub(crate) fn undecided(sentence: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(Code::Undecided, sentence) }
+    }
+
+    /// Says first what it came of.
+    #[must_use]
+    pub(crate) fn of(mut self, what: &str) -> Self {
+        self.sentence = format!("{what}: {}", self.sentence);
+        self
     }
 
     /// Says what to do.
@@ -401,6 +411,30 @@ impl From<SpawnError> for Failure {
             }
             _ => Self::new(Code::AgentStart, sentence),
         }
+    }
+}
+
+impl From<CredentialFault> for Failure {
+    fn from(fault: CredentialFault) -> Self {
+        Self::new(Code::Credential, fault.to_string())
+    }
+}
+
+impl From<RulesFault> for Failure {
+    fn from(fault: RulesFault) -> Self {
+        let code = match fault {
+            RulesFault::Client => Code::Bug,
+            RulesFault::Host(_)
+            | RulesFault::Loopback
+            | RulesFault::Closed(_)
+            | RulesFault::Metadata
+            | RulesFault::Twice
+            | RulesFault::Deadlines
+            | RulesFault::MaxBody
+            | RulesFault::Roots(_)
+            | RulesFault::Proxy(_) => Code::Outgoing,
+        };
+        Self::new(code, fault.to_string())
     }
 }
 

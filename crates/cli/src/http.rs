@@ -6,8 +6,7 @@ use portcullis::system::SystemClock;
 use portcullis_egress::{Credential, CredentialFault, Credentials, Egress};
 use portcullis_tools::Http;
 
-use crate::args;
-use crate::config::{ChosenCredential, CredentialSource, HttpChoice};
+use crate::config::{ChosenCredential, HttpChoice};
 use crate::failure::{Code, Failure};
 
 /// What tools are opened for.
@@ -27,27 +26,22 @@ pub(crate) fn open(choice: &HttpChoice, purpose: For) -> Result<Http, Failure> {
     };
     let opened = wanted.iter().map(|chosen| Ok((chosen.name.as_str(), credential(chosen)?)));
     let credentials = Credentials::new(opened.collect::<Result<Vec<_>, Failure>>()?);
-    let credentials = credentials.map_err(|fault| refused(&fault))?;
-    let reachable = choice.rules.reachable().map_err(|fault| refused(&fault))?;
+    let credentials = credentials.map_err(Failure::from)?;
+    let reachable = choice.rules.reachable().map_err(|fault| {
+        Failure::new(Code::Http, format!("the HTTP tools cannot be used: {fault}"))
+    })?;
     let egress = Egress::new(reachable, credentials, Arc::new(SystemClock::new()))
-        .map_err(|fault| refused(&fault))?;
+        .map_err(|fault| Failure::from(fault).of("the HTTP tools cannot be used"))?;
     Ok(Http::new(egress, choice.rules.clone()))
 }
 
 fn credential(chosen: &ChosenCredential) -> Result<Credential, Failure> {
-    let found = match &chosen.source {
-        CredentialSource::Variable(name) => Credential::environment(name, args::variable),
-        CredentialSource::File(path) => Credential::file(path),
-    };
     let bound = |credential: Credential| {
         chosen.places.iter().try_fold(credential, |credential, place| credential.only_to(place))
     };
-    found.and_then(bound).map_err(|fault: CredentialFault| {
-        let sentence = format!("the HTTP tools have no credential `{}`: {fault}", chosen.name);
-        Failure::new(Code::Http, sentence).hint("see [http.credentials] in the configuration")
+    chosen.source.open().and_then(bound).map_err(|fault: CredentialFault| {
+        Failure::from(fault)
+            .of(&format!("the HTTP tools have no credential `{}`", chosen.name))
+            .hint("see [credentials] in the configuration")
     })
-}
-
-fn refused(fault: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Code::Http, format!("the HTTP tools cannot be used: {fault}"))
 }

@@ -34,6 +34,7 @@ mod scratch;
 mod signals;
 mod start;
 mod tree;
+mod trusted;
 mod usage;
 mod waits;
 mod wire;

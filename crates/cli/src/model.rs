@@ -57,7 +57,9 @@ impl ModelChoice {
     }
 }
 
-/// A model that a run can be given, and how it is asked. Nothing was sent yet.
+/// A model that a run can be given, and how it is asked. Nothing was sent yet. A clone is the same model, so that all runs of
+/// a tree are in one recording, and are played from one, in the order in which they ask.
+#[derive(Clone)]
 pub(crate) struct Ready {
     model: Arc<dyn Model>,
     setup: AgentSetup,
@@ -130,13 +132,12 @@ fn provider(
     globals: &Globals,
     config: &Config,
 ) -> Result<Arc<Provider>, Failure> {
-    let (credentials, credential) = keys::open(entry, &config.models, globals)?;
+    let (credentials, credential) = keys::open(entry, &config.credentials, globals)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Longer than the account waits, so that it is the account that says what was not answered in time.
     let timeout =
         entry.timeout.saturating_add(Duration::from_secs(5)).min(Duration::from_secs(3600));
-    let egress = Egress::new(entry.rules(timeout)?, credentials, Arc::clone(&clock))
-        .map_err(|fault| Failure::new(Code::Model, fault.to_string()))?;
+    let egress = Egress::new(entry.rules(timeout)?, credentials, Arc::clone(&clock))?;
     let own = ProviderConfig {
         name: name.clone(),
         dialect: entry.dialect,

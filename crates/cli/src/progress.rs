@@ -21,11 +21,11 @@ use portcullis_domain::question::{Question, QuestionKind};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 use portcullis_domain::verdict::Verdict;
+use portcullis_models::show_amount;
 use tokio::runtime::Handle;
 
 use crate::again;
 use crate::assemble::Database;
-use crate::output::text::money;
 use crate::output::{asked, invalid};
 
 /// Lines that may wait for the terminal.
@@ -108,13 +108,7 @@ impl Progress {
             Shown::Tool(_) => said.push('\n'),
             Shown::Thinking(_) => return,
         }
-        while let Some((line, rest)) = said.split_once('\n') {
-            self.speak(line);
-            *said = rest.to_owned();
-        }
-        if said.len() > MAX_LINE {
-            self.speak(&std::mem::take(&mut *said));
-        }
+        whole_lines(&mut said, |line| self.speak(line));
     }
 
     fn speak(&self, line: &str) {
@@ -204,7 +198,7 @@ impl Progress {
         *spent = spent.plus(used);
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
         let calls = if spent.calls == 1 { "call" } else { "calls" };
-        let cost = money(spent.cost_micros);
+        let cost = show_amount(spent.cost_micros);
         format!("; so far {} {calls}, {tokens} tokens, cost {cost}", spent.calls)
     }
 
@@ -273,7 +267,7 @@ impl Progress {
             Body::BudgetSettled(body) => {
                 let used = body.charged.plus(body.excess);
                 let (input, output) = (used.input_tokens, used.output_tokens);
-                let (how, cost) = (body.how.as_str(), money(used.cost_micros));
+                let (how, cost) = (body.how.as_str(), show_amount(used.cost_micros));
                 let so_far = self.so_far(used);
                 format!(
                     "{}: model {how}: {input} tokens in, {output} out, cost {cost}{so_far}",
@@ -303,6 +297,19 @@ fn stands_beside<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event)
     let opens = |body: &Body| matches!(body, Body::StepOpened(opened) if opened.batch_index > 0);
     matches!(event.body, Body::StepProposed(_))
         && before.any(|other| other.link.step == event.link.step && opens(&other.body))
+}
+
+/// Takes the lines that are over out of what a model said, in one pass however many there are: a reply can be millions of
+/// line breaks. A line that is longer than any is told counts as over.
+fn whole_lines(said: &mut String, mut tell: impl FnMut(&str)) {
+    if let Some((over, rest)) = said.rsplit_once('\n') {
+        let rest = rest.to_owned();
+        over.split('\n').for_each(&mut tell);
+        *said = rest;
+    }
+    if said.len() > MAX_LINE {
+        tell(&std::mem::take(said));
+    }
 }
 
 fn observed(observation: &Observation) -> String {
@@ -418,6 +425,25 @@ mod tests {
     use portcullis_testkit::block_on;
     use portcullis_testkit::ports::SeededEntropy;
     use portcullis_testkit::scenario::Scenario;
+
+    #[test]
+    fn lines_are_told_when_they_are_over_and_each_once() {
+        let (mut said, mut told) = (String::new(), Vec::new());
+        for piece in ["I lo", "ok.\n\nThen", " I read", ".\n", "And"] {
+            said.push_str(piece);
+            whole_lines(&mut said, |line| told.push(line.to_owned()));
+        }
+        assert_eq!(told, ["I look.", "", "Then I read."]);
+        assert_eq!(said, "And");
+        said = "x".repeat(MAX_LINE + 1);
+        whole_lines(&mut said, |line| told.push(line.to_owned()));
+        assert_eq!((told.last().map(String::len), said.len()), (Some(MAX_LINE + 1), 0));
+        // Taken out one by one, each with a copy of the rest, these would take hours.
+        let mut many = "\n".repeat(16 << 20);
+        let mut lines = 0_u64;
+        whole_lines(&mut many, |_| lines += 1);
+        assert_eq!((lines, many.as_str()), (16 << 20, ""));
+    }
 
     #[test]
     fn what_a_batch_asks_for_is_told_with_its_first_step() {

@@ -142,6 +142,14 @@ pub(crate) fn model(
     Ok(Some(ready))
 }
 
+/// Says what the operator should know of the model.
+pub(crate) fn tell_of_model(model: Option<&model::Ready>, progress: Option<&Progress>) {
+    let remarks = model.iter().flat_map(|model| &model.remarks);
+    if let Some(progress) = progress {
+        remarks.for_each(|remark| progress.say(&format!("note: {remark}")));
+    }
+}
+
 /// Finds the agent, or makes the one that asks the model and knows the tools that only read. Nothing of it runs yet.
 pub(crate) fn prepare(
     agent: &AgentChoice,
@@ -155,9 +163,6 @@ pub(crate) fn prepare(
     let Some(model) = model else {
         return assemble::prepare_agent(agent, globals, config, files);
     };
-    if let Some(progress) = progress {
-        model.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
-    }
     let watch = progress.map(Progress::watch);
     let (asker, engaged) = model.engage(reads, watch, config);
     Ok(Prepared::Asker(Box::new(asker), engaged))

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use portcullis_domain::budget::BudgetScope;
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::RunId;
-use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{MAX_PAGE, Page, StoreError};
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
 use portcullis_engine::{Attached, Driven, Gate, HeldRun, next_of_tree, spend};
 
-use crate::agent::{AgentChoice, Prepared};
+use crate::agent::{AgentChoice, Prepared, Started};
 use crate::args::Globals;
 use crate::assemble::Database;
 use crate::config::Config;
 use crate::drive::{self, Rest};
 use crate::failure::Failure;
 use crate::launch::Launch;
+use crate::model;
 use crate::progress::{MAX_STEPS, Progress};
 use crate::signals::Signals;
 use crate::start;
@@ -29,6 +29,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) gate: &'a Gate,
     pub(crate) database: &'a dyn Database,
     pub(crate) agent: &'a AgentChoice,
+    /// The model that all of its agents ask, when they ask one.
+    pub(crate) model: Option<model::Ready>,
     pub(crate) files: Option<&'a Path>,
     pub(crate) config: &'a Config,
     pub(crate) globals: &'a Globals,
@@ -42,12 +44,13 @@ impl<'a> Tree<'a> {
         gate: &'a Gate,
         database: &'a dyn Database,
         launch: &'a Launch,
+        model: Option<model::Ready>,
         config: &'a Config,
         globals: &'a Globals,
         told: Option<&'a Arc<Progress>>,
     ) -> Self {
         let (agent, files) = (&launch.agent, launch.files.as_deref());
-        Self { gate, database, agent, files, config, globals, told }
+        Self { gate, database, agent, model, files, config, globals, told }
     }
 
     /// Goes on from where a run rests: with the run for which it waits, or with the one that waits for it, up to `top`.
@@ -74,7 +77,9 @@ impl<'a> Tree<'a> {
             }
             self.tell_of(next, child.is_none()).await?;
             run = next;
-            driven = self.go_on(run, signals).await.map_err(|f| f.about(self.globals, run))?;
+            let start = || self.prepare().and_then(Prepared::start);
+            let on = self.go_on(run, start, signals).await;
+            driven = on.map_err(|failure| failure.about(self.globals, run))?;
         }
     }
 
@@ -104,15 +109,22 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    async fn go_on(&self, run: RunId, signals: &mut Signals) -> Result<Driven, Failure> {
+    /// Takes one run up, if anybody can, and drives it with the agent that `start` gives.
+    pub(crate) async fn go_on(
+        &self,
+        run: RunId,
+        start: impl FnOnce() -> Result<Started, Failure>,
+        signals: &mut Signals,
+    ) -> Result<Driven, Failure> {
         match self.gate.attach(&Scope::of_file_owner(), run).await? {
             Attached::Waiting(question) => Ok(Driven::Waiting(question)),
             Attached::Child(child) => Ok(Driven::Child(child)),
             Attached::Ended(reason) => Ok(Driven::Ended(reason)),
-            Attached::Held(held, _) => match self.prepare().and_then(Prepared::start) {
+            Attached::Held(held, _) => match start() {
                 Ok(started) => {
                     let progress = self.told.map(Arc::as_ref);
-                    drive::to_rest(held, started, signals, progress).await
+                    let driven = drive::to_rest(held, started, signals, progress).await;
+                    driven.map_err(|failure| failure.about(self.globals, run))
                 }
                 Err(failure) => give_back(held, failure).await,
             },
@@ -121,9 +133,16 @@ impl<'a> Tree<'a> {
 
     /// An agent of its own for one run of the tree.
     fn prepare(&self) -> Result<Prepared, Failure> {
-        let model = start::model(self.agent, self.globals, self.config, &Limits::default())?;
         let (agent, reads) = (self.agent, self.gate.parts().tools.read_only());
-        start::prepare(agent, model, self.globals, self.config, self.files, reads, self.told)
+        start::prepare(
+            agent,
+            self.model.clone(),
+            self.globals,
+            self.config,
+            self.files,
+            reads,
+            self.told,
+        )
     }
 }
 

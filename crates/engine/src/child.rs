@@ -216,7 +216,8 @@ pub(crate) async fn ended_with_parent(
 const MAX_ABOVE: usize = 64;
 
 /// Ends whatever has not ended below a run that has, from the top. Cut short, it is gone on with by the next pass over what
-/// is due, or by whoever wants to take one of them up. Returns how many it ended.
+/// is due, or by whoever wants to take one of them up. One that cannot be ended keeps no other from its end. Returns how many
+/// it ended.
 ///
 /// # Errors
 /// What the store says; what was ended before it stays ended.
@@ -229,12 +230,30 @@ pub(crate) async fn end_below(parts: &Parts, scope: &Scope, run: RunId) -> Resul
             let rows = parts.store.children(scope, parent, page).await?.rows;
             pages.read(rows.len());
             for child in rows.into_iter().flatten().filter(|run| !run.status.is_terminal()) {
-                ended = ended.saturating_add(u64::from(end(parts, scope, child.id).await?));
+                match end(parts, scope, child.id).await {
+                    Ok(done) => ended = ended.saturating_add(u64::from(done)),
+                    Err(error) if is_of_one_run(&error) => cannot_be_ended(child.id, &error),
+                    Err(error) => return Err(error),
+                }
                 above.push(child.id);
             }
         }
     }
     Ok(ended)
+}
+
+/// What is wrong with one run, and says nothing of others.
+const fn is_of_one_run(error: &GateError) -> bool {
+    matches!(
+        error,
+        GateError::Store(
+            StoreError::Damaged { .. } | StoreError::NotFound(_) | StoreError::NotAdmitted
+        )
+    )
+}
+
+fn cannot_be_ended(run: RunId, error: &GateError) {
+    tracing::warn!(%run, %error, "a run whose parent ended cannot be ended");
 }
 
 /// Ends one run because its parent has ended; false when it had ended by itself.
@@ -262,15 +281,7 @@ pub(crate) async fn end_orphans(parts: &Parts, scope: &Scope) -> Result<u64, Gat
             let Some(parent) = orphan.parent else { continue };
             match end_below(parts, scope, parent).await {
                 Ok(done) => ended = ended.saturating_add(done),
-                Err(
-                    error @ GateError::Store(
-                        StoreError::Damaged { .. }
-                        | StoreError::NotFound(_)
-                        | StoreError::NotAdmitted,
-                    ),
-                ) => {
-                    tracing::warn!(run = %orphan.id, %error, "a run whose parent ended cannot be ended")
-                }
+                Err(error) if is_of_one_run(&error) => cannot_be_ended(orphan.id, &error),
                 Err(error) => return Err(error),
             }
         }

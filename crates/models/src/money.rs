@@ -92,6 +92,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn money_is_shown_to_the_last_digit_that_counts() {
+        for (micros, shown) in [
+            (0, "0.00"),
+            (1, "0.000001"),
+            (500_000, "0.50"),
+            (1_234_500, "1.2345"),
+            (u64::MAX, "18446744073709.551615"),
+        ] {
+            assert_eq!(show_amount(micros), shown);
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_shown_is_read_again(micros: u64) {

@@ -9,8 +9,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::args::Globals;
-use crate::config;
-use crate::config::models::{KeyPlace, Models};
+use crate::config::{self, Config, CredentialSource};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::model::keys::{self, KeyState};
@@ -55,10 +54,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
                 continue;
             }
         };
-        all.push(ProviderJson::of(&entry, &config.models, globals));
+        all.push(ProviderJson::of(&entry, &config, globals));
         if !args.offline {
-            let (models, globals) = (config.models.clone(), globals.clone());
-            asked.spawn(async move { (place, reach::ask(&entry, &models, &globals).await) });
+            let (known, globals) = (config.credentials.clone(), globals.clone());
+            asked.spawn(async move { (place, reach::ask(&entry, &known, &globals).await) });
         }
     }
     while let Some(joined) = asked.join_next().await {
@@ -111,11 +110,11 @@ impl ProviderJson {
         }
     }
 
-    fn of(entry: &Entry, models: &Models, globals: &Globals) -> Self {
-        let (key, missing) = match keys::find(entry, models, globals) {
+    fn of(entry: &Entry, config: &Config, globals: &Globals) -> Self {
+        let (key, missing) = match keys::find(entry, &config.credentials, globals) {
             KeyState::NotNeeded => (None, None),
-            KeyState::At(KeyPlace::Variable(name)) => (Some(name), None),
-            KeyState::At(KeyPlace::File(path)) => (Some(path.display().to_string()), None),
+            KeyState::At(CredentialSource::Variable(name)) => (Some(name), None),
+            KeyState::At(CredentialSource::File(path)) => (Some(path.display().to_string()), None),
             KeyState::Missing { variable, file } => {
                 (None, Some(format!("no key: set {variable}, or write `{}`", file.display())))
             }
@@ -125,7 +124,7 @@ impl ProviderJson {
             dialect: Some(Dialect::as_str(entry.dialect)),
             address: Some(entry.base.clone()),
             local: entry.local,
-            configured: models.providers.contains_key(&entry.name),
+            configured: config.models.providers.contains_key(&entry.name),
             may_see: entry.may_see.iter().cloned().collect(),
             key,
             state: if missing.is_some() { "no_key" } else { "not_asked" },

@@ -6,7 +6,7 @@ use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::Pages;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
-use portcullis_engine::{Attached, Driven, Gate};
+use portcullis_engine::Gate;
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
@@ -131,35 +131,27 @@ pub(crate) async fn resume(
     start::tell_denials(&config, &gatehouse, &state.run.owner, progress);
     start::tell_unset(&agent, progress);
     let (reads, told) = (gatehouse.parts.tools.read_only(), told.as_ref());
-    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), reads, told)?;
+    start::tell_of_model(model.as_ref(), progress);
+    let own = model.clone();
+    let prepared = start::prepare(&agent, own, globals, &config, files.as_deref(), reads, told)?;
     start::warn_of_unset(&agent, globals, flags);
     let gate = Gate::new(gatehouse.parts);
-    let driven = match gate.attach(&scope, run).await? {
-        Attached::Waiting(question) => Driven::Waiting(question),
-        Attached::Child(child) => Driven::Child(child),
-        Attached::Ended(reason) => Driven::Ended(reason),
-        Attached::Held(held, _) => match prepared.start() {
-            Ok(started) => {
-                start::tell_confinement(&started, &agent, progress);
-                drive::to_rest(held, started, signals, progress)
-                    .await
-                    .map_err(|failure| failure.about(globals, run))?
-            }
-            Err(failure) => {
-                held.close().await?;
-                return Err(failure);
-            }
-        },
-    };
     let tree = Tree {
         gate: &gate,
         database: gatehouse.database.as_ref(),
         agent: &agent,
+        model,
         files: files.as_deref(),
         config: &config,
         globals,
         told,
     };
+    let begin = || {
+        let started = prepared.start()?;
+        start::tell_confinement(&started, &agent, progress);
+        Ok(started)
+    };
+    let driven = tree.go_on(run, begin, signals).await?;
     let rest = tree.follow(state.run.root, Rest { run, driven }, signals).await?;
     if start::said_yes(rest.driven, flags, globals, progress).await? {
         drop((gatehouse.database, heads));

@@ -148,8 +148,10 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());
     let (reads, told) = (ready.gatehouse.parts.tools.read_only(), ready.progress.as_ref());
-    let prepared = start::prepare(&agent, model, globals, &config, files.as_deref(), reads, told)?;
     let progress = ready.progress.as_deref();
+    start::tell_of_model(model.as_ref(), progress);
+    let own = model.clone();
+    let prepared = start::prepare(&agent, own, globals, &config, files.as_deref(), reads, told)?;
     start::warn_of_unset(&agent, globals, &args.flags);
     start::tell_unnamed(&config, globals, progress);
     let task = Task {
@@ -188,7 +190,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         }
         return Err(failure.hint(format!("{run} is begun and has ended: agent_error")));
     }
-    let tree = Tree::of(&gate, database, &launch, &config, globals, told);
+    let tree = Tree::of(&gate, database, &launch, model, &config, globals, told);
     let rest = tree.follow(run, Rest { run, driven }, &mut signals).await?;
     if start::said_yes(rest.driven, &args.flags, globals, progress).await? {
         drop((ready.gatehouse.database, ready.heads));

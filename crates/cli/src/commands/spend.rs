@@ -5,6 +5,7 @@ use std::io;
 
 use portcullis_domain::budget::{Amounts, BudgetScope, Caps, Day};
 use portcullis_engine::spend::{self, Spend};
+use portcullis_models::show_amount;
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -15,7 +16,6 @@ use crate::failure::Failure;
 use crate::lookup::{self, RunArg};
 use crate::output::Out;
 use crate::output::table::Columns;
-use crate::output::text::money;
 use crate::reading::Reading;
 
 /// Arguments of `spend`.
@@ -137,7 +137,7 @@ fn text(out: &mut Out, of: &BudgetScope, spend: Option<&Spend>) -> io::Result<()
     let budget = &spend.budget;
     let mut row = |part: &str, used: &Amounts, what: String| {
         let Amounts { calls, input_tokens, output_tokens, cost_micros } = used;
-        let cost = money(*cost_micros);
+        let cost = show_amount(*cost_micros);
         let numbers = [calls, input_tokens, output_tokens].map(u64::to_string);
         let [calls, input, output] = numbers;
         table.row([part.to_owned(), calls, input, output, cost, what]);

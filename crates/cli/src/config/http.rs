@@ -1,7 +1,6 @@
-//! `[http]`: the places that the HTTP tools may go to, and the credentials that go there.
+//! `[http]`: the places that the HTTP tools may go to, and which credentials go there.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_egress::CredentialRef;
@@ -11,6 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Misfit;
+use super::credentials::{CredentialSource, Credentials};
 use super::numbers::{Given, Number};
 
 /// What the operator said of the HTTP tools. It holds no secret: only where each lies.
@@ -33,25 +33,6 @@ pub(crate) struct ChosenCredential {
     pub(crate) places: Vec<String>,
 }
 
-/// Where a secret lies.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum CredentialSource {
-    /// In a variable of the environment.
-    Variable(String),
-    /// In a file of its own, absolute.
-    File(PathBuf),
-}
-
-impl HttpChoice {
-    /// The files that hold secrets.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.credentials.iter().filter_map(|credential| match &credential.source {
-            CredentialSource::File(path) => Some(path.as_path()),
-            CredentialSource::Variable(_) => None,
-        })
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawHttp {
@@ -59,7 +40,6 @@ pub(super) struct RawHttp {
     max_content_bytes: Given,
     headers: Option<Spanned<Vec<String>>>,
     places: Vec<RawPlace>,
-    credentials: BTreeMap<Spanned<String>, RawCredential>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,18 +48,11 @@ struct RawPlace {
     origin: Spanned<String>,
     methods: Option<Spanned<Vec<String>>>,
     credential: Option<Spanned<String>>,
+    credential_header: Option<Spanned<String>>,
+    credential_user: Option<Spanned<String>>,
     #[serde(default)]
     private: bool,
     keeps_keys: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCredential {
-    env: Option<Spanned<String>>,
-    file: Option<PathBuf>,
-    header: Option<Spanned<String>>,
-    user: Option<Spanned<String>>,
 }
 
 const TIMEOUT: Number =
@@ -88,43 +61,36 @@ const TIMEOUT: Number =
 const MAX_CONTENT: Number =
     Number { key: "max_content_bytes", unit: "bytes", least: 1, most: Some(2_097_152) };
 
-/// What stands there; nothing where no place is named. Relative files start at `base`.
-pub(super) fn read(raw: RawHttp, base: &Path) -> Result<Option<HttpChoice>, Misfit> {
+/// What stands there; nothing where no place is named.
+pub(super) fn read(raw: RawHttp, credentials: &Credentials) -> Result<Option<HttpChoice>, Misfit> {
     let (timeout, most) =
         (TIMEOUT.read(&raw.timeout_ms)?, MAX_CONTENT.read(&raw.max_content_bytes)?);
-    let mut credentials = BTreeMap::new();
-    for (name, said) in raw.credentials {
-        let source = source(&name, &said, base)?;
-        let reference = reference(&name, &said)?;
-        credentials.insert(name.get_ref().clone(), (name.span(), source, reference, Vec::new()));
-    }
+    let mut chosen: BTreeMap<&str, ChosenCredential> = BTreeMap::new();
     let mut places = Vec::with_capacity(raw.places.len());
-    for said in raw.places {
-        let mut place = place(&said)?;
+    for said in &raw.places {
+        let mut place = place(said)?;
+        if let Some(reference) = reference(said)? {
+            place = place.credential(reference);
+        }
         if let Some(name) = &said.credential {
-            let known = credentials.get_mut(name.get_ref());
-            let unknown = || Misfit::at(&name.span(), "no `[http.credentials.…]` has this name");
-            let (_, _, reference, bound) = known.ok_or_else(unknown)?;
-            place = place.credential(reference.clone());
+            let source = credentials.named(name)?;
+            let of_name = chosen.entry(name.get_ref()).or_insert_with(|| ChosenCredential {
+                name: name.get_ref().clone(),
+                source: source.clone(),
+                places: Vec::new(),
+            });
             let authority = said.origin.get_ref().split_once("://").map(|(_, host)| host);
-            bound.push(authority.unwrap_or_default().to_owned());
+            of_name.places.push(authority.unwrap_or_default().to_owned());
         }
         places.push(place);
         // The first place with which the rules do not hold is the one to look at.
         hold(&places).map_err(|fault| at(&said.origin, &fault))?;
     }
-    let mut chosen = Vec::with_capacity(credentials.len());
-    for (name, (span, source, _, places)) in credentials {
-        if places.is_empty() {
-            return Err(Misfit::at(&span, "no place names this credential"));
-        }
-        chosen.push(ChosenCredential { name, source, places });
-    }
     if places.is_empty() {
         return Ok(None);
     }
     let rules = bounds(places, timeout, most, raw.headers.as_ref())?;
-    Ok(Some(HttpChoice { rules, credentials: chosen }))
+    Ok(Some(HttpChoice { rules, credentials: chosen.into_values().collect() }))
 }
 
 fn at<T>(said: &Spanned<T>, fault: &HttpFault) -> Misfit {
@@ -153,34 +119,26 @@ fn place(said: &RawPlace) -> Result<HttpPlace, Misfit> {
     }
 }
 
-fn source(
-    name: &Spanned<String>,
-    said: &RawCredential,
-    base: &Path,
-) -> Result<CredentialSource, Misfit> {
-    match (&said.env, &said.file) {
-        (Some(variable), None) => {
-            let fits = !variable.get_ref().is_empty() && !variable.get_ref().contains(['=', '\0']);
-            let misfit = || Misfit::at(&variable.span(), "not the name of a variable");
-            let variable = fits.then(|| variable.get_ref().clone()).ok_or_else(misfit)?;
-            Ok(CredentialSource::Variable(variable))
-        }
-        (None, Some(file)) => Ok(CredentialSource::File(base.join(file))),
-        _ => Err(Misfit::at(&name.span(), "a credential has either `env` or `file`")),
-    }
-}
-
-fn reference(name: &Spanned<String>, said: &RawCredential) -> Result<CredentialRef, Misfit> {
+/// How the credential of a place is written into its requests; nothing where it has none.
+fn reference(said: &RawPlace) -> Result<Option<CredentialRef>, Misfit> {
     let misfit = |said: &Spanned<String>, fault| Misfit::at(&said.span(), format!("{fault}"));
-    match (&said.header, &said.user) {
-        (None, None) => Ok(CredentialRef::bearer(name.get_ref())),
-        (Some(header), None) => CredentialRef::header(name.get_ref(), header.get_ref())
+    let written = said.credential_header.as_ref().or(said.credential_user.as_ref());
+    match (&said.credential, &said.credential_header, &said.credential_user) {
+        (None, ..) => match written {
+            Some(written) => Err(Misfit::at(&written.span(), "this place names no `credential`")),
+            None => Ok(None),
+        },
+        (Some(name), None, None) => Ok(Some(CredentialRef::bearer(name.get_ref()))),
+        (Some(name), Some(header), None) => CredentialRef::header(name.get_ref(), header.get_ref())
+            .map(Some)
             .map_err(|fault| misfit(header, fault)),
-        (None, Some(user)) => CredentialRef::basic(name.get_ref(), user.get_ref())
+        (Some(name), None, Some(user)) => CredentialRef::basic(name.get_ref(), user.get_ref())
+            .map(Some)
             .map_err(|fault| misfit(user, fault)),
-        (Some(header), Some(_)) => {
-            Err(Misfit::at(&header.span(), "a credential has `header` or `user`, not both"))
-        }
+        (Some(_), Some(header), Some(_)) => Err(Misfit::at(
+            &header.span(),
+            "a place has `credential_header` or `credential_user`, not both",
+        )),
     }
 }
 
@@ -209,6 +167,8 @@ fn bounds(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::parse;
     use super::*;
 
@@ -233,18 +193,19 @@ mod tests {
         let choice = good(
             "[http]\ntimeout_ms = 2000\nmax_content_bytes = 10\nheaders = ['x-rate']\n\
              [[http.places]]\norigin = 'https://a.example'\nmethods = ['GET', 'POST']\ncredential = 'k'\n\
+             credential_header = 'x-api-key'\n\
              [[http.places]]\norigin = 'http://localhost:8080'\nkeeps_keys = 'idempotency-key'\n\
              methods = ['PUT']\ncredential = 'k'\n\
              [[http.places]]\norigin = 'https://b.corp'\nprivate = true\ncredential = 'f'\n\
-             [http.credentials.k]\nenv = 'A_KEY'\nheader = 'x-api-key'\n\
-             [http.credentials.f]\nfile = 'f.key'\nuser = 'ann'\n",
+             credential_user = 'ann'\n\
+             [credentials.k]\nenv = 'A_KEY'\n[credentials.f]\nfile = 'f.key'\n",
         );
         let choice = choice.unwrap();
         let [f, k] = choice.credentials.as_slice() else { panic!("two") };
         assert_eq!((f.name.as_str(), f.places.as_slice()), ("f", &["b.corp".to_owned()][..]));
         assert_eq!(k.places, ["a.example", "localhost:8080"]);
         assert_eq!(k.source, CredentialSource::Variable("A_KEY".to_owned()));
-        assert!(choice.files().eq([Path::new("/etc/base/f.key")]));
+        assert_eq!(f.source, CredentialSource::File("/etc/base/f.key".into()));
         assert!(choice.rules.reachable().is_ok());
     }
 
@@ -263,7 +224,7 @@ mod tests {
         bad(&place("methods = []\n"), "line 2, column 10: no method is admitted");
         bad(
             &place("credential = 'k'\n"),
-            "line 3, column 14: no `[http.credentials.…]` has this name",
+            "line 3, column 14: `credential` names a table [credentials.NAME]",
         );
         bad(&place("keeps_keys = 'host'\n"), "line 3, column 14: a header's name");
         bad(&place("follow = true\n"), "line 3, column 1: unknown field `follow`");
@@ -284,30 +245,28 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_that_goes_nowhere_or_lies_nowhere_is_a_slip() {
+    fn a_credential_is_written_in_one_way_and_goes_over_no_clear_wire() {
         let with = |rest: &str| {
             format!(
-                "[[http.places]]\norigin = 'https://a.example'\ncredential = 'k'\n[http.credentials.k]\n{rest}"
+                "[[http.places]]\norigin = 'https://a.example'\n{rest}\n[credentials.k]\nenv = 'A'\n"
             )
         };
-        bad(&with(""), "line 4, column 19: a credential has either `env` or `file`");
-        bad(&with("env = 'A'\nfile = 'b'\n"), "line 4, column 19: a credential has either");
-        bad(&with("env = 'A=B'\n"), "line 5, column 7: not the name of a variable");
         bad(
-            &with("env = 'A'\nheader = 'x-k'\nuser = 'u'\n"),
-            "line 6, column 10: a credential has `header`",
+            &with("credential = 'k'\ncredential_header = 'x-k'\ncredential_user = 'u'"),
+            "line 4, column 21: a place has `credential_header` or",
         );
         bad(
-            &with("env = 'A'\nheader = 'cookie'\n"),
-            "line 6, column 10: this header is written by",
+            &with("credential = 'k'\ncredential_header = 'cookie'"),
+            "line 4, column 21: this header is written by",
         );
         bad(
-            "[http.credentials.k]\nenv = 'A'\n[[http.places]]\norigin = 'https://a.example'\n",
-            "line 1, column 19: no place names this credential",
+            &with("credential_header = 'x-k'"),
+            "line 3, column 21: this place names no `credential`",
         );
+        bad(&with("credential_user = 'u'"), "line 3, column 19: this place names no `credential`");
         bad(
-            "[http.credentials.k]\nenv = 'A'\n[[http.places]]\norigin = 'http://a.example'\ncredential = 'k'\n",
-            "line 4, column 10: a credential goes to `http://a.example` over https only",
+            "[[http.places]]\norigin = 'http://a.example'\ncredential = 'k'\n[credentials.k]\nenv = 'A'\n",
+            "line 2, column 10: a credential goes to `http://a.example` over https only",
         );
     }
 }

@@ -1,8 +1,6 @@
-//! The operator's providers of models, their keys by name, and what may be spent in a day.
+//! The operator's providers of models, and what may be spent in a day.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_canon::{Limits as JsonLimits, Object, Value, parse};
@@ -13,10 +11,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Misfit;
+use super::credentials::{Credentials, check_name};
 use super::numbers::{Given, Number};
-
-/// The most bytes of the name of a provider or a credential.
-const MAX_NAME: usize = 64;
 
 /// A provider as it stands in the file. What is not said is the built-in one's of that name.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,34 +39,13 @@ pub(crate) struct Stated {
     pub(crate) prices: BTreeMap<String, Price>,
 }
 
-/// Where a key is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeyPlace {
-    /// In a variable of this process.
-    Variable(String),
-    /// In a file of the user's own.
-    File(PathBuf),
-}
-
 /// What the configuration says of models.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Models {
     /// Providers by name.
     pub(crate) providers: BTreeMap<String, Stated>,
-    /// Keys by name.
-    pub(crate) credentials: BTreeMap<String, KeyPlace>,
     /// What an owner may spend in a day.
     pub(crate) day: Caps,
-}
-
-impl Models {
-    /// The files that hold keys.
-    pub(crate) fn key_files(&self) -> impl Iterator<Item = &Path> {
-        self.credentials.values().filter_map(|place| match place {
-            KeyPlace::File(file) => Some(file.as_path()),
-            KeyPlace::Variable(_) => None,
-        })
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,13 +68,6 @@ pub(super) struct RawProvider {
     prices: BTreeMap<String, Spanned<StatedPrice>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawCredential {
-    env: Option<Spanned<String>>,
-    file: Option<Spanned<PathBuf>>,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawDay {
@@ -115,75 +83,34 @@ const TIMEOUT: Number =
 /// The tables together.
 pub(super) fn read(
     providers: BTreeMap<Spanned<String>, RawProvider>,
-    credentials: BTreeMap<Spanned<String>, RawCredential>,
+    credentials: &Credentials,
     day: &RawDay,
-    base: &Path,
 ) -> Result<Models, Misfit> {
     let mut models = Models { day: day.read()?, ..Models::default() };
-    for (name, raw) in credentials {
-        named(&name)?;
-        let place = raw.place(&name.span(), base)?;
-        models.credentials.insert(name.into_inner(), place);
-    }
     for (name, raw) in providers {
-        named(&name)?;
+        check_name(&name)?;
         if name.get_ref() == "replay" {
             let message = "`replay` plays recordings and is no provider";
             return Err(Misfit::at(&name.span(), message));
         }
-        let stated = raw.read(&models.credentials)?;
+        let stated = raw.read(credentials)?;
         models.providers.insert(name.into_inner(), stated);
     }
     Ok(models)
 }
 
-/// True for a name that a provider or a credential can have.
-pub(crate) fn is_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
-}
-
-/// What is no name may be a key in the wrong place, so it is not shown.
-fn named(name: &Spanned<String>) -> Result<(), Misfit> {
-    if is_name(name.get_ref()) {
-        return Ok(());
-    }
-    let message = "a name is 1 to 64 letters, digits and `-`, `_`, `.`";
-    Err(Misfit::at(&name.span(), message))
-}
-
-impl RawCredential {
-    fn place(self, at: &Range<usize>, base: &Path) -> Result<KeyPlace, Misfit> {
-        match (self.env, self.file) {
-            (Some(variable), None) => {
-                let (at, variable) = (variable.span(), variable.into_inner());
-                let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-                if variable.is_empty() || !variable.bytes().all(plain) {
-                    let message = "`env` is the name of a variable, and never the key itself";
-                    return Err(Misfit::at(&at, message));
-                }
-                Ok(KeyPlace::Variable(variable))
-            }
-            (None, Some(file)) => Ok(KeyPlace::File(base.join(file.into_inner()))),
-            _ => Err(Misfit::at(at, "a credential is either `env = VARIABLE` or `file = PATH`")),
-        }
-    }
-}
-
 impl RawProvider {
-    fn read(self, credentials: &BTreeMap<String, KeyPlace>) -> Result<Stated, Misfit> {
+    fn read(self, credentials: &Credentials) -> Result<Stated, Misfit> {
         let dialect = self.dialect.map(|text| {
             let known = Dialect::named(text.get_ref());
             let message = "`dialect` is \"openai\", \"anthropic\" or \"ollama\"";
             known.ok_or_else(|| Misfit::at(&text.span(), message))
         });
         let credential = self.credential.map(|name| {
-            if name.get_ref().is_empty() || credentials.contains_key(name.get_ref()) {
-                return Ok(name.into_inner());
+            if !name.get_ref().is_empty() {
+                credentials.named(&name)?;
             }
-            // Not shown: it may be a key that was put into the wrong place.
-            let message = "`credential` names a table [credentials.NAME], and there is none of that name; a key itself never stands here";
-            Err(Misfit::at(&name.span(), message))
+            Ok(name.into_inner())
         });
         let output = Number { key: "max_output_tokens", unit: "tokens", least: 1, most: None };
         let mut prices = BTreeMap::new();

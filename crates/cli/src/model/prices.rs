@@ -1,16 +1,17 @@
 //! The list of prices in force: the built-in one, and over it the operator's own file in the configuration folder.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_models::{MAX_PRICE_FILE_BYTES, PriceError, PriceList};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 use crate::place;
+use crate::trusted::Trusted;
 
 /// Where the operator's list is kept.
 pub(crate) fn path(globals: &Globals) -> PathBuf {
@@ -38,27 +39,7 @@ pub(crate) fn own(globals: &Globals) -> Result<Option<PriceList>, Failure> {
 
 /// The text of a price file that nobody else could have written.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
-    let fault = |error: &std::io::Error| Failure::io("read the price file", path, error);
-    // NONBLOCK: opening a pipe that somebody put there must not wait.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty())
-        .map(File::from)
-        .map_err(|errno| fault(&errno.into()))?;
-    let meta = file.metadata().map_err(|error| fault(&error))?;
-    let own = meta.uid() == rustix::process::geteuid().as_raw() || meta.uid() == 0;
-    if !meta.is_file() || !own || meta.mode() & 0o022 != 0 {
-        let sentence =
-            format!("the price file `{}` is no plain file that only you can write", path.display());
-        return Err(Failure::new(Code::Prices, sentence)
-            .hint("check what it says, then run `chmod go-w` on it"));
-    }
-    let most = u64::try_from(MAX_PRICE_FILE_BYTES).unwrap_or(u64::MAX);
-    let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
-    String::from_utf8(bytes).map_err(|_| {
-        let sentence = format!("the price file `{}` is not UTF-8 text", path.display());
-        Failure::new(Code::Prices, sentence)
-    })
+    Trusted { what: "price file", code: Code::Prices, most: MAX_PRICE_FILE_BYTES }.read(path)
 }
 
 /// Puts a list in force: the file appears whole, and takes the place of the former one.

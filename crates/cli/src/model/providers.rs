@@ -140,12 +140,13 @@ impl Entry {
     /// Rules under which this provider can be reached, and nothing else.
     pub(crate) fn rules(&self, timeout: Duration) -> Result<EgressRules, Failure> {
         let unusable = |fault: RulesFault| {
-            let sentence = format!("the provider `{}` cannot be reached: {fault}", self.name);
-            Failure::new(Code::Model, sentence).hint("correct `address` in its table")
+            Failure::from(fault)
+                .of(&format!("the provider `{}` cannot be reached", self.name))
+                .hint("correct `address` in its table")
         };
         let (host, port) = (self.target.host(), self.target.port());
         let rules = EgressRules::closed();
-        let rules = if is_this_machine(host) {
+        let rules = if self.target.is_this_machine() {
             rules.loopback_port(port)
         } else {
             let reach = if self.private_network { Reach::Private } else { Reach::Public };
@@ -156,11 +157,4 @@ impl Entry {
         let deadlines = Deadlines { header: timeout, idle, total: timeout };
         rules.deadlines(connect, deadlines).map_err(unusable)
     }
-}
-
-/// A loopback address that is written out, or `localhost`.
-fn is_this_machine(host: &str) -> bool {
-    let literal = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || literal.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

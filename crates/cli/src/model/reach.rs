@@ -9,7 +9,7 @@ use portcullis_egress::{CredentialRef, Egress, Method, Request, Response, Target
 use portcullis_models::{Dialect, KeyHeader};
 
 use crate::args::Globals;
-use crate::config::models::Models;
+use crate::config::Credentials;
 use crate::failure::{Code, Failure};
 
 use super::keys;
@@ -43,10 +43,10 @@ pub(crate) enum Reach {
 /// Asks a provider for its models: one GET, within a short time.
 pub(crate) async fn ask(
     entry: &Entry,
-    models: &Models,
+    known: &Credentials,
     globals: &Globals,
 ) -> Result<Reach, Failure> {
-    let (credentials, credential) = match keys::open(entry, models, globals) {
+    let (credentials, credential) = match keys::open(entry, known, globals) {
         Ok(found) => found,
         Err(failure) => {
             let advice = failure.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
@@ -54,8 +54,7 @@ pub(crate) async fn ask(
         }
     };
     let clock = Arc::new(SystemClock::new());
-    let egress = Egress::new(entry.rules(PATIENCE)?, credentials, clock)
-        .map_err(|fault| Failure::new(Code::Model, fault.to_string()))?;
+    let egress = Egress::new(entry.rules(PATIENCE)?, credentials, clock)?;
     let request = request(entry, credential.as_deref())?;
     Ok(match egress.send(request).await {
         Ok(response) => judge(entry.dialect, &response),

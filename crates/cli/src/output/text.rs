@@ -159,15 +159,6 @@ pub(crate) fn counted(count: usize, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {one}s", number(count)) }
 }
 
-/// Millionths as a decimal: at least two digits after the point, and no more than are needed.
-pub(crate) fn money(micros: u64) -> String {
-    let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
-    let digits = format!("{rest:06}");
-    let trimmed = digits.trim_end_matches('0');
-    let shown = digits.get(..trimmed.len().max(2)).unwrap_or(&digits);
-    format!("{whole}.{shown}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,18 +220,5 @@ mod tests {
         assert_eq!(number(1_234_567), "1,234,567");
         assert_eq!(counted(1, "byte"), "1 byte");
         assert_eq!(counted(5_300, "byte"), "5,300 bytes");
-    }
-
-    #[test]
-    fn money_is_shown_to_the_last_digit_that_counts() {
-        for (micros, shown) in [
-            (0, "0.00"),
-            (1, "0.000001"),
-            (500_000, "0.50"),
-            (1_234_500, "1.2345"),
-            (u64::MAX, "18446744073709.551615"),
-        ] {
-            assert_eq!(money(micros), shown);
-        }
     }
 }

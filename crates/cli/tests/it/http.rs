@@ -56,7 +56,7 @@ impl Shop {
             "http.toml",
             format!(
                 "[[http.places]]\norigin = 'http://{at}'\nmethods = ['GET', 'POST']\ncredential = 'shop'\n\
-                 [http.credentials.shop]\nenv = 'SHOP_KEY'\n"
+                 [credentials.shop]\nenv = 'SHOP_KEY'\n"
             ),
         );
         let script = format!(
@@ -175,7 +175,7 @@ fn a_place_that_keeps_keys_is_sent_the_key_that_the_gate_fills_in() {
 fn without_its_key_nothing_begins() {
     let shop = Shop::new();
     let ended = shop.command(&["run", "--agent", &shop.agent, "renew the tea"]).output().unwrap();
-    Ended::of(&ended).refuses(1, "E7002", &["`shop`", "SHOP_KEY", "[http.credentials]"]);
+    Ended::of(&ended).refuses(1, "E6501", &["`shop`", "SHOP_KEY", "[credentials]"]);
     assert!(!shop.home.db().exists());
     assert!(shop.seen().is_empty());
     // The control: with it, it does.
@@ -187,7 +187,7 @@ fn the_file_of_a_credential_is_out_of_the_reach_of_the_file_tools() {
     let home = Home::new();
     home.write("files/shop.key", KEY);
     let text = "[[http.places]]\norigin = 'https://a.example'\ncredential = 'shop'\n\
-                [http.credentials.shop]\nfile = 'files/shop.key'\n";
+                [credentials.shop]\nfile = 'files/shop.key'\n";
     let config = home.write("http.toml", text).display().to_string();
     let script = home.write("agent.jsonl", "{\"kind\":\"complete\",\"result\":{}}\n");
     let agent = format!("scripted:{}", script.display());

@@ -65,7 +65,7 @@ fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// What each proposal of the only run was, byte for byte.
+/// What each proposal of all runs was, byte for byte.
 fn proposals(home: &Home) -> Vec<Vec<u8>> {
     let conn = rusqlite::Connection::open(home.db()).unwrap();
     let sql = "SELECT payload FROM events WHERE kind = 'step.proposed' ORDER BY journal_seq";
@@ -145,6 +145,37 @@ fn a_recorded_session_replays_byte_for_byte_without_a_provider() {
             fs::write(shipped.join(name), bytes).unwrap();
         }
     }
+}
+
+/// Two runs of a tree that ask the same: each is answered in its turn, when they are recorded and when they are played.
+#[test]
+fn a_tree_of_runs_is_in_one_recording() {
+    const RULES: &str = "[classes]\nlocal_mutation = 'allow'\n[children]\nspawn = true\n";
+    let part = Act::Use("", "spawn", r#"{"goal":"a part"}"#);
+    let home = Home::new();
+    let provider = Provider::new([
+        part.clone(),
+        Act::Say("the first"),
+        part,
+        Act::Say("the second"),
+        Act::Say("done"),
+    ]);
+    let (config, tape) = (provider.config(&home, RULES), home.path("tape"));
+    let args = ["run", "-c", &config, "--model", "example:clerk", "--record"];
+    keyed(&home, &[&args[..], &[tape.to_str().unwrap(), "the whole"]].concat()).exits(0);
+    let requests = provider.received();
+    assert_eq!(requests.len(), 5);
+    assert_eq!(requests[1].body, requests[3].body, "the two parts are told apart by nothing");
+    drop(provider);
+
+    let again = Home::new();
+    let rules = again.write("rules.toml", RULES).display().to_string();
+    let replay = format!("replay:{}", tape.display());
+    again.run(&["run", "-c", &rules, "--model", &replay, "the whole"]).exits(0);
+    let recorded = proposals(&home);
+    assert_eq!(recorded, proposals(&again));
+    let said = |text: &str| recorded.iter().any(|raw| String::from_utf8_lossy(raw).contains(text));
+    assert!(said("the first") && said("the second"));
 }
 
 /// The lines of the README, as they stand there, on a copy of the recording that others may read and not write.
@@ -239,6 +270,9 @@ fn a_model_that_cannot_be_used_is_refused_before_a_run_is_begun() {
         &["there is no key for the provider `openai`", "OPENAI_API_KEY", "credentials/openai"],
     );
     run(&["--model", "nobody:gpt-5"]).refuses(1, "E8501", &["`nobody`", "ollama"]);
+    let closed = "[models.own]\ndialect='openai'\naddress='http://169.254.169.254/v1'\nprivate_network=true\n";
+    let closed = home.write("closed.toml", closed).display().to_string();
+    run(&["-c", &closed, "--model", "own:x"]).refuses(1, "E6502", &["`own`", "address"]);
     run(&["--model", "gpt-5"]).refuses(2, "E9002", &["PROVIDER:NAME"]);
     run(&["--model", "replay:"]).refuses(2, "E9002", &["PROVIDER:NAME"]);
     run(&["--model", "replay:gone"]).refuses(1, "E8502", &["gone"]);

@@ -592,6 +592,93 @@ impl Store for Mortal {
     }
 }
 
+/// A store that cannot end one run, as when its rows are damaged.
+struct Stubborn {
+    inner: MemoryStore,
+    run: RunId,
+}
+
+impl Stubborn {
+    fn passed<'a, T: Send + 'a>(
+        &'a self,
+        call: BoxFuture<'a, Result<T, StoreError>>,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        call
+    }
+}
+
+impl Store for Stubborn {
+    portcullis_testkit::store_reads!(inner, passed);
+
+    fn instance(&self) -> InstanceId {
+        self.inner.instance()
+    }
+
+    fn append<'a>(
+        &'a self,
+        scope: &'a Scope,
+        append: Append,
+    ) -> BoxFuture<'a, Result<Committed, StoreError>> {
+        if matches!(append.condition, Condition::Operator { run, .. } if run == self.run) {
+            return Box::pin(std::future::ready(Err(StoreError::Damaged { table: "steps" })));
+        }
+        self.inner.append(scope, append)
+    }
+
+    fn renew<'a>(
+        &'a self,
+        scope: &'a Scope,
+        run: RunId,
+        epoch: Epoch,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.renew(scope, run, epoch, now, until)
+    }
+
+    fn remind<'a>(
+        &'a self,
+        scope: &'a Scope,
+        reminder: Reminder,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.remind(scope, reminder)
+    }
+
+    fn erase<'a>(
+        &'a self,
+        scope: &'a Scope,
+        content: Digest,
+        by: &'a str,
+        at: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.erase(scope, content, by, at)
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_ended_keeps_no_other_from_its_end() {
+    let world = World::with_tools(FakeTools::new(false));
+    let begin = |parent| {
+        let task = Task { parent, ..world.task(many()) };
+        let held = block_on(gate(&world, 1).begin(world.scope(), task)).unwrap();
+        let run = held.run();
+        block_on(held.close()).unwrap();
+        run
+    };
+    let top = begin(None);
+    let [damaged, beside] = [begin(Some(top)), begin(Some(top))];
+    let below = begin(Some(damaged));
+    let store = Arc::new(Stubborn { inner: world.store.clone(), run: damaged });
+    let own = Parts { store, ..parts(&world, 9) };
+    block_on(cancel(&own, world.scope(), top, "ann", None)).unwrap();
+    let ended = |run| world.state(run).run.reason == Some(EndReason::ParentEnded);
+    assert!(!ended(damaged), "the control: it cannot be ended");
+    assert!(ended(beside) && ended(below));
+    // Whoever can end it does.
+    assert_eq!(block_on(operator::sweep_due(&world.parts(9), world.scope())).unwrap(), 1);
+    assert!(ended(damaged));
+}
+
 /// The process ends at each append, before it and after it: the next one goes on, and no run and no effect is there twice.
 #[test]
 fn wherever_a_process_ends_the_tree_is_gone_on_with_and_nothing_happens_twice() {

@@ -26,7 +26,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Records `inner` into a folder, which is made where it is missing. A recording that is there is gone on with: it has
-    /// to be of the same model, dialect, profile and members of requests; its seed and its cap on replies are used again.
+    /// to be of the same model, dialect and members of requests; its profile, its seed and its cap on replies are used again.
     ///
     /// # Errors
     /// [`TapeError`].
@@ -45,9 +45,6 @@ impl Recorder {
                 }
                 if there.dialect != manifest.dialect {
                     return other("dialect");
-                }
-                if there.profile != manifest.profile {
-                    return other("render profile");
                 }
                 if there.extra != manifest.extra {
                     return other("set of request members");

@@ -7,6 +7,10 @@ use portcullis_testkit::ports::SeededEntropy;
 use proptest::prelude::*;
 
 fn frame(dialect: Dialect) -> Frame {
+    frame_in(dialect, Profile::LATEST)
+}
+
+fn frame_in(dialect: Dialect, profile: Profile) -> Frame {
     let schema = Object::from_iter([("type", "object")]);
     let tool = AdvertisedTool {
         name: "files.read".to_owned(),
@@ -15,7 +19,7 @@ fn frame(dialect: Dialect) -> Frame {
     };
     let head = Head {
         model: "m".to_owned(),
-        system: Profile::V1.system(Some("Be kind.")),
+        system: profile.system(Some("Be kind.")),
         tools: [tool].into(),
         max_output_tokens: 64,
         strict_tools: false,
@@ -25,8 +29,12 @@ fn frame(dialect: Dialect) -> Frame {
 }
 
 fn transcript(dialect: Dialect) -> Transcript {
+    transcript_in(dialect, Profile::LATEST)
+}
+
+fn transcript_in(dialect: Dialect, profile: Profile) -> Transcript {
     let seed = FenceSeed::draw(&SeededEntropy::new(5));
-    Transcript::new(dialect, Profile::V1, seed, "tidy\nup")
+    Transcript::new(dialect, profile, seed, "tidy\nup")
 }
 
 fn push(transcript: &mut Transcript, request: u64, outcome: &str, content: &Value, external: bool) {
@@ -56,7 +64,11 @@ fn text(transcript: &Transcript, dialect: Dialect) -> String {
 }
 
 fn story(dialect: Dialect) -> Transcript {
-    let mut made = transcript(dialect);
+    story_in(dialect, Profile::LATEST)
+}
+
+fn story_in(dialect: Dialect, profile: Profile) -> Transcript {
+    let mut made = transcript_in(dialect, profile);
     let long = Value::from("line\n".repeat(100));
     push(&mut made, 0, "tool_result", &long, true);
     push(&mut made, 1, "tool_result", &Value::from("it's \u{202e}short"), true);
@@ -72,15 +84,15 @@ fn story(dialect: Dialect) -> Transcript {
 
 /// What a recording is keyed on. A change here is a new profile, not a new value.
 #[test]
-fn the_first_profile_is_pinned() {
-    for dialect in Dialect::ALL {
-        let path = format!("tests/fixtures/profile_v1_{}.json", dialect.as_str());
+fn every_profile_is_pinned() {
+    for (profile, dialect) in Profile::ALL.into_iter().flat_map(|p| Dialect::ALL.map(|d| (p, d))) {
+        let path = format!("tests/fixtures/profile_{}_{}.json", profile.as_str(), dialect.as_str());
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        let rendered = text(&story(dialect), dialect);
+        let rendered = story_in(dialect, profile).body(&frame_in(dialect, profile));
         if std::env::var_os("PORTCULLIS_WRITE_FIXTURES").is_some() && !path.exists() {
             std::fs::write(&path, &rendered).unwrap();
         }
-        assert_eq!(rendered, std::fs::read_to_string(&path).unwrap(), "{dialect:?}");
+        assert_eq!(rendered, std::fs::read(&path).unwrap(), "{profile:?} {dialect:?}");
     }
 }
 

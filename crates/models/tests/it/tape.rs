@@ -154,8 +154,9 @@ fn a_recording_of_something_else_is_not_gone_on_with() {
     assert!(matches!(open(other).err(), Some(TapeError::Other { what: "dialect" })));
     let other = Manifest { extra: Object::from_iter([("temperature", 0_u64)]), ..manifest() };
     assert!(matches!(open(other).err(), Some(TapeError::Other { what: "set of request members" })));
-    // Its own seed is kept, so that what is recorded now replays with what was before.
-    let drawn = Manifest { seed: FenceSeed::draw(&SeededEntropy::new(9)), ..manifest() };
+    // Its own profile and seed are kept, so that what is recorded now replays with what was before.
+    let seed = FenceSeed::draw(&SeededEntropy::new(9));
+    let drawn = Manifest { seed, profile: Profile::V2, ..manifest() };
     assert_eq!(open(drawn).unwrap().manifest(), &manifest());
 }
 

@@ -25,7 +25,8 @@ headers = [\"x-ratelimit-remaining\"]   # of answers, beside the usual ones
 [[http.places]]
 origin = \"https://api.example.com\"    # scheme, host, and the port where it is not the usual one
 methods = [\"GET\", \"POST\"]           # GET and HEAD where nothing is said
-credential = \"example\"
+credential = \"example\"                # a table [credentials.example]
+credential_header = \"x-api-key\"       # or credential_user = \"ann\" (basic); a bearer token where nothing is said
 
 [[http.places]]
 origin = \"https://pay.corp.internal:8443\"
@@ -33,9 +34,8 @@ methods = [\"POST\"]
 private = true                        # may lead to private addresses
 keeps_keys = \"idempotency-key\"      # takes two requests with one key in this header for one
 
-[http.credentials.example]
+[credentials.example]               # one store: providers of models name credentials here too
 env = \"EXAMPLE_TOKEN\"               # or file = \"/path\", mode 0600
-header = \"x-api-key\"                # or user = \"ann\" (basic); a bearer token where nothing is said
 ```
 
 A credential goes to the places that name it and nowhere else, over https or to this machine. The agent never sees it: an answer

@@ -122,5 +122,8 @@ fn text(out: &mut Out, shown: &PricesJson) -> io::Result<()> {
         || "there is no list of yours".to_owned(),
         |dated| format!("your list is of {dated}"),
     );
-    out.line(&format!("dollars for a million tokens; the oldest list here is of {}, {own}", shown.dated))
+    out.line(&format!(
+        "dollars for a million tokens; the oldest list here is of {}, {own}",
+        shown.dated
+    ))
 }

@@ -1,0 +1,95 @@
+//! Text files that say what this program is to do, read only where nobody else could have written them.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::failure::{Code, Failure};
+use crate::output::text::number;
+
+/// What kind of file is read.
+pub(crate) struct Trusted {
+    /// In words, such as `configuration`.
+    pub(crate) what: &'static str,
+    /// What is said of one that cannot be used.
+    pub(crate) code: Code,
+    /// The most bytes that it may have.
+    pub(crate) most: usize,
+}
+
+impl Trusted {
+    /// The text of a plain file of this user's or of root's that only its owner can write.
+    pub(crate) fn read(&self, path: &Path) -> Result<String, Failure> {
+        let act = format!("read the {}", self.what);
+        let fault = |error: &std::io::Error| Failure::io(&act, path, error);
+        // NONBLOCK: opening a pipe that somebody put there must not wait.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::empty())
+            .map(File::from)
+            .map_err(|errno| fault(&errno.into()))?;
+        let meta = file.metadata().map_err(|error| fault(&error))?;
+        let refused = |why: &str, hint: &str| {
+            let sentence = format!("the {} `{}` {why}", self.what, path.display());
+            Err(Failure::new(self.code, sentence).hint(hint))
+        };
+        if !meta.is_file() {
+            return refused("is not a file", "name a file");
+        }
+        if meta.uid() != rustix::process::geteuid().as_raw() && meta.uid() != 0 {
+            return refused("belongs to another user", "make a copy of your own");
+        }
+        if meta.mode() & 0o022 != 0 {
+            let hint = "check what it says, then run `chmod go-w` on it";
+            return refused("can be written by others", hint);
+        }
+        let most = u64::try_from(self.most).unwrap_or(u64::MAX);
+        let mut bytes = Vec::new();
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| fault(&error))?;
+        if bytes.len() > self.most {
+            return refused(&format!("is larger than {} bytes", number(self.most)), "shorten it");
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(text),
+            Err(_) => refused("is not UTF-8 text", "save it as UTF-8"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn only_a_whole_text_that_nobody_else_could_have_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("said");
+        let kind = Trusted { what: "list", code: Code::Prices, most: 8 };
+        let check = |bytes: &[u8], mode, expected: Result<&str, &str>| {
+            File::create(&path).unwrap().write_all(bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = kind.read(&path);
+            match (&read, expected) {
+                (Ok(text), Ok(expected)) => assert_eq!(text, expected),
+                (Err(failure), Err(words)) => {
+                    assert!(failure.to_string().starts_with("E8503: the list `"), "{failure}");
+                    assert!(failure.to_string().contains(words), "{failure}");
+                }
+                _ => panic!("{read:?}"),
+            }
+        };
+        check(b"12345678", 0o644, Ok("12345678"));
+        check(b"123456789", 0o644, Err("larger than 8 bytes"));
+        check(b"a", 0o664, Err("can be written by others"));
+        check(b"a", 0o602, Err("can be written by others"));
+        check(b"\xff", 0o600, Err("not UTF-8"));
+        let odd = kind.read(folder.path()).unwrap_err();
+        assert!(odd.to_string().contains("is not a file"), "{odd}");
+    }
+}
