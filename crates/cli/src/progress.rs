@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest line, in bytes.
 const MAX_LINE: usize = 240;
 
+/// The longest piece of a model's words that one line tells, in bytes; what it is introduced with fits beside it.
+const MAX_SAID: usize = MAX_LINE - 8;
+
 enum Item {
     Line(String),
     /// A line about a refused proposal, and the observation that holds its place.
@@ -108,13 +111,8 @@ impl Progress {
             Shown::Tool(_) => said.push('\n'),
             Shown::Thinking(_) => return,
         }
-        while let Some((line, rest)) = said.split_once('\n') {
-            self.speak(line);
-            *said = rest.to_owned();
-        }
-        if said.len() > MAX_LINE {
-            self.speak(&std::mem::take(&mut *said));
-        }
+        let rest = spoken(&said, |line| self.speak(line)).to_owned();
+        *said = rest;
     }
 
     fn speak(&self, line: &str) {
@@ -292,6 +290,34 @@ impl Progress {
     }
 }
 
+/// Tells the lines that are over, a long one in pieces, and returns what goes on. Each byte is looked at once: a provider
+/// decides how many lines there are, and whoever awaits its reply waits for this.
+fn spoken<'s>(said: &'s str, mut tell: impl FnMut(&'s str)) -> &'s str {
+    let (over, mut rest) = said.rsplit_once('\n').unwrap_or(("", said));
+    for mut line in over.split('\n') {
+        while let Some((piece, more)) = first_piece(line) {
+            tell(piece);
+            line = more;
+        }
+        tell(line);
+    }
+    while let Some((piece, more)) = first_piece(rest) {
+        tell(piece);
+        rest = more;
+    }
+    rest
+}
+
+/// The beginning of a line that is too long to be told at once, up to a space where there is one, and what follows.
+fn first_piece(line: &str) -> Option<(&str, &str)> {
+    if line.len() <= MAX_SAID {
+        return None;
+    }
+    let (most, _) = line.split_at_checked(line.floor_char_boundary(MAX_SAID))?;
+    let end = most.rfind(' ').map_or(most.len(), |space| space.saturating_add(1));
+    line.split_at_checked(end)
+}
+
 /// Whether the end of the same attempt stands before.
 fn told_before<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event) -> bool {
     let Body::BudgetSettled(body) = &event.body else { return false };
@@ -418,6 +444,44 @@ mod tests {
     use portcullis_testkit::block_on;
     use portcullis_testkit::ports::SeededEntropy;
     use portcullis_testkit::scenario::Scenario;
+
+    #[test]
+    fn a_model_s_words_are_told_in_lines_and_none_is_left_out() {
+        #[track_caller]
+        fn check(said: &str, lines: &[&str], rest: &str) {
+            let mut told = Vec::new();
+            assert_eq!(spoken(said, |line| told.push(line)), rest);
+            told.retain(|line| !line.trim().is_empty());
+            assert_eq!(told, lines);
+        }
+        check("", &[], "");
+        check("half", &[], "half");
+        check("one\ntwo", &["one"], "two");
+        check("one\n \n\ntwo\n", &["one", "two"], "");
+        for word in ["word ", "word", "w\u{f6}rd", "word\n", " "] {
+            let said = word.repeat(1_000);
+            let mut pieces = Vec::new();
+            let rest = spoken(&said, |line| pieces.push(line));
+            assert!(rest.len() <= MAX_SAID);
+            for piece in &pieces {
+                let line = format!("model: {}", piece.trim());
+                assert!(line.len() <= MAX_LINE && safe(&line).len() <= MAX_LINE);
+            }
+            let told: String = pieces.iter().chain([&rest]).map(|piece| piece.trim()).collect();
+            let bare = |text: &str| text.replace([' ', '\n'], "");
+            assert_eq!(bare(&told), bare(&said));
+        }
+    }
+
+    #[test]
+    fn as_many_lines_as_a_reply_can_have_are_gone_through_once() {
+        let said = "\n".repeat(8 << 20);
+        let begun = std::time::Instant::now();
+        let mut lines = 0_usize;
+        assert_eq!(spoken(&said, |_| lines += 1), "");
+        assert_eq!(lines, said.len());
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    }
 
     #[test]
     fn what_a_batch_asks_for_is_told_with_its_first_step() {
