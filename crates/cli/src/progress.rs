@@ -40,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest line, in bytes.
 const MAX_LINE: usize = 240;
 
+/// The longest piece of a model's words that one line tells, in bytes; what it is introduced with fits beside it.
+const MAX_SAID: usize = MAX_LINE - 8;
+
 enum Item {
     Line(String),
     /// A line about a refused proposal, and the observation that holds its place.
@@ -108,7 +111,8 @@ impl Progress {
             Shown::Tool(_) => said.push('\n'),
             Shown::Thinking(_) => return,
         }
-        whole_lines(&mut said, |line| self.speak(line));
+        let rest = spoken(&said, |line| self.speak(line)).to_owned();
+        *said = rest;
     }
 
     fn speak(&self, line: &str) {
@@ -286,6 +290,34 @@ impl Progress {
     }
 }
 
+/// Tells the lines that are over, a long one in pieces, and returns what goes on. Each byte is looked at once: a provider
+/// decides how many lines there are, and whoever awaits its reply waits for this.
+fn spoken<'s>(said: &'s str, mut tell: impl FnMut(&'s str)) -> &'s str {
+    let (over, mut rest) = said.rsplit_once('\n').unwrap_or(("", said));
+    for mut line in over.split('\n') {
+        while let Some((piece, more)) = first_piece(line) {
+            tell(piece);
+            line = more;
+        }
+        tell(line);
+    }
+    while let Some((piece, more)) = first_piece(rest) {
+        tell(piece);
+        rest = more;
+    }
+    rest
+}
+
+/// The beginning of a line that is too long to be told at once, up to a space where there is one, and what follows.
+fn first_piece(line: &str) -> Option<(&str, &str)> {
+    if line.len() <= MAX_SAID {
+        return None;
+    }
+    let (most, _) = line.split_at_checked(line.floor_char_boundary(MAX_SAID))?;
+    let end = most.rfind(' ').map_or(most.len(), |space| space.saturating_add(1));
+    line.split_at_checked(end)
+}
+
 /// Whether the end of the same attempt stands before.
 fn told_before<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event) -> bool {
     let Body::BudgetSettled(body) = &event.body else { return false };
@@ -297,19 +329,6 @@ fn stands_beside<'a>(mut before: impl Iterator<Item = &'a Event>, event: &Event)
     let opens = |body: &Body| matches!(body, Body::StepOpened(opened) if opened.batch_index > 0);
     matches!(event.body, Body::StepProposed(_))
         && before.any(|other| other.link.step == event.link.step && opens(&other.body))
-}
-
-/// Takes the lines that are over out of what a model said, in one pass however many there are: a reply can be millions of
-/// line breaks. A line that is longer than any is told counts as over.
-fn whole_lines(said: &mut String, mut tell: impl FnMut(&str)) {
-    if let Some((over, rest)) = said.rsplit_once('\n') {
-        let rest = rest.to_owned();
-        over.split('\n').for_each(&mut tell);
-        *said = rest;
-    }
-    if said.len() > MAX_LINE {
-        tell(&std::mem::take(said));
-    }
 }
 
 fn observed(observation: &Observation) -> String {
@@ -427,22 +446,39 @@ mod tests {
     use portcullis_testkit::scenario::Scenario;
 
     #[test]
-    fn lines_are_told_when_they_are_over_and_each_once() {
-        let (mut said, mut told) = (String::new(), Vec::new());
-        for piece in ["I lo", "ok.\n\nThen", " I read", ".\n", "And"] {
-            said.push_str(piece);
-            whole_lines(&mut said, |line| told.push(line.to_owned()));
+    fn a_model_s_words_are_told_in_lines_and_none_is_left_out() {
+        #[track_caller]
+        fn check(said: &str, lines: &[&str], rest: &str) {
+            let mut told = Vec::new();
+            assert_eq!(spoken(said, |line| told.push(line)), rest);
+            told.retain(|line| !line.trim().is_empty());
+            assert_eq!(told, lines);
         }
-        assert_eq!(told, ["I look.", "", "Then I read."]);
-        assert_eq!(said, "And");
-        said = "x".repeat(MAX_LINE + 1);
-        whole_lines(&mut said, |line| told.push(line.to_owned()));
-        assert_eq!((told.last().map(String::len), said.len()), (Some(MAX_LINE + 1), 0));
-        // Taken out one by one, each with a copy of the rest, these would take hours.
-        let mut many = "\n".repeat(16 << 20);
-        let mut lines = 0_u64;
-        whole_lines(&mut many, |_| lines += 1);
-        assert_eq!((lines, many.as_str()), (16 << 20, ""));
+        check("", &[], "");
+        check("half", &[], "half");
+        check("one\ntwo", &["one"], "two");
+        check("one\n \n\ntwo\n", &["one", "two"], "");
+        for word in ["word ", "word", "w\u{f6}rd", "word\n", " "] {
+            let said = word.repeat(1_000);
+            let mut pieces = Vec::new();
+            let rest = spoken(&said, |line| pieces.push(line));
+            assert!(rest.len() <= MAX_SAID);
+            for piece in &pieces {
+                let line = format!("model: {}", piece.trim());
+                assert!(line.len() <= MAX_LINE && safe(&line).len() <= MAX_LINE);
+            }
+            let told: String = pieces.iter().chain([&rest]).map(|piece| piece.trim()).collect();
+            let bare = |text: &str| text.replace([' ', '\n'], "");
+            assert_eq!(bare(&told), bare(&said));
+        }
+    }
+
+    #[test]
+    fn as_many_lines_as_a_reply_can_have_are_gone_through_once() {
+        let said = "\n".repeat(8 << 20);
+        let mut lines = 0_usize;
+        assert_eq!(spoken(&said, |_| lines += 1), "");
+        assert_eq!(lines, said.len());
     }
 
     #[test]
