@@ -130,6 +130,14 @@ impl AgentChoice {
         }
     }
 
+    /// The folder into which is recorded what its model says.
+    pub(crate) fn recording(&self) -> Option<&Path> {
+        match self.model() {
+            Some(ModelChoice::Live { record, .. }) => record.as_deref(),
+            Some(ModelChoice::Replay(_)) | None => None,
+        }
+    }
+
     /// True when the agent is a program of its own that runs without confinement.
     pub(crate) const fn is_unconfined(&self) -> bool {
         self.unconfined && matches!(self.kind, Kind::Exec { .. })

@@ -103,15 +103,17 @@ pub(crate) struct Gatehouse {
     pub(crate) remarks: Vec<String>,
 }
 
-/// Everything for `run` and `resume`. The folder for the file tools is checked before the database is opened.
+/// Everything for `run` and `resume`. The folder for the file tools is checked before the database is opened. A recording of
+/// the run is out of their reach: who reads it knows the secret of the fences, and who writes it puts words into a replay.
 pub(crate) fn gatehouse(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
     files: Option<&Path>,
+    recording: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
-    let tools = tools(globals, config, files, For::Calls)?;
+    let tools = tools(globals, config, files, recording, For::Calls)?;
     let (keys, remarks) = reviewers(globals, config)?;
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
@@ -123,12 +125,14 @@ pub(crate) fn tools(
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
+    recording: Option<&Path>,
     purpose: For,
 ) -> Result<Tools, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
         let mut forbidden = out_of_reach(globals, config)?;
         forbidden.extend(KERNEL_OWN.map(PathBuf::from));
+        forbidden.extend(recording.map(Path::to_owned));
         sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
     if let Some(choice) = &config.http {

@@ -182,12 +182,13 @@ pub(crate) fn open(
     mode: OpenMode,
     config: &Config,
     files: Option<&Path>,
+    recording: Option<&Path>,
     tells: bool,
 ) -> Result<Ready, Failure> {
     let progress = tells.then(|| Progress::start(globals.json));
     let observers = progress.iter().map(|p| Arc::clone(p) as Arc<dyn Observer>).collect();
     let heads = Heads::of(globals, config)?;
-    let gatehouse = assemble::gatehouse(globals, mode, config, files, observers)?;
+    let gatehouse = assemble::gatehouse(globals, mode, config, files, recording, observers)?;
     if let Some(heads) = &heads {
         heads.compare(gatehouse.database.as_ref())?;
         // Before the first run begins, so that a process that is killed leaves a file that knows of its database.

@@ -170,7 +170,14 @@ impl Stage {
     }
 
     fn open(&self) -> Result<Ready, Failure> {
-        start::open(&self.globals, OpenMode::CreateOrOpen, &self.config, Some(&self.files), false)
+        start::open(
+            &self.globals,
+            OpenMode::CreateOrOpen,
+            &self.config,
+            Some(&self.files),
+            None,
+            false,
+        )
     }
 
     fn agent(&self) -> Result<AgentChoice, Failure> {

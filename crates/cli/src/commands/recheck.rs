@@ -161,7 +161,7 @@ fn todays_tools(
     if files.is_none() && config.http.is_none() {
         return Ok(None);
     }
-    assemble::tools(globals, config, files.as_deref(), For::Specs).map(Some)
+    assemble::tools(globals, config, files.as_deref(), None, For::Specs).map(Some)
 }
 
 struct Telling {

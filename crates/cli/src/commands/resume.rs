@@ -113,7 +113,8 @@ pub(crate) async fn resume(
     let files = flags.files(files)?;
     let model = start::model(&agent, globals, &config, &Limits::default())?;
     let tells = flags.tells(&agent, globals);
-    let ready = start::open(globals, OpenMode::Existing, &config, files.as_deref(), tells)?;
+    let (mode, root, recording) = (OpenMode::Existing, files.as_deref(), agent.recording());
+    let ready = start::open(globals, mode, &config, root, recording, tells)?;
     start::sweep(&ready).await;
     let Ready { gatehouse, heads, progress: told } = ready;
     let (scope, progress) = (Scope::of_file_owner(), told.as_deref());

@@ -143,7 +143,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
 
     let mut signals = Signals::catch()?;
     let tells = args.flags.tells(&agent, globals);
-    let ready = start::open(globals, OpenMode::CreateOrOpen, &config, files.as_deref(), tells)?;
+    let (mode, root, recording) = (OpenMode::CreateOrOpen, files.as_deref(), agent.recording());
+    let ready = start::open(globals, mode, &config, root, recording, tells)?;
     start::sweep(&ready).await;
     start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());

@@ -258,6 +258,25 @@ fn a_model_that_cannot_be_used_is_refused_before_a_run_is_begun() {
     assert!(!home.db().exists(), "nothing was begun");
 }
 
+/// Who reads a recording knows the secret of the fences, and who writes it puts words into a replay.
+#[test]
+fn a_recording_beneath_the_governed_folder_is_refused() {
+    let home = Home::new();
+    let provider = Provider::new([Act::Say("Done."), Act::Say("Done.")]);
+    let config = provider.config(&home, "");
+    let files = notes(&home);
+    std::os::unix::fs::symlink(home.path("files"), home.path("link")).unwrap();
+    let run = |folder: &str| {
+        let folder = home.path(folder).display().to_string();
+        let args = ["run", "-c", &config, "--model", "example:clerk", "--files", &files];
+        keyed(&home, &[&args[..], &["--record", &folder, "x"]].concat())
+    };
+    run("files/inside").refuses(1, "E7001", &["inside"]);
+    run("link/inside").refuses(1, "E7001", &["inside"]);
+    assert!(provider.received().is_empty());
+    run("beside").exits(0);
+}
+
 #[test]
 fn a_limit_on_cost_stops_before_the_call_that_would_cross_it() {
     let home = Home::new();
