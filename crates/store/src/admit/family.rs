@@ -22,7 +22,9 @@ pub(super) fn created(
     body: &RunCreated,
 ) -> Result<(), StoreError> {
     let Some(parent) = body.parent else {
-        return if body.root == run { Ok(()) } else { Err(StoreError::NotAdmitted) };
+        // An id that follows from a call is that of the run which the call starts, and nobody else's.
+        let fits = body.root == run && !child::is_derived(run);
+        return if fits { Ok(()) } else { Err(StoreError::NotAdmitted) };
     };
     let parent = member(base, tenant, parent)?;
     if parent.run.status.is_terminal() {

@@ -1,6 +1,7 @@
 //! Cases: what an append has to bring, and what is refused whole.
 
 use portcullis_canon::{Digest, Kind};
+use portcullis_domain::child;
 use portcullis_domain::content::Content;
 use portcullis_domain::event::{Body, JournalOpened, LeaseCause, ThreadLabelled, ThreadOpened};
 use portcullis_domain::id::{JournalId, RunId, StepId, ThreadId};
@@ -126,6 +127,16 @@ pub fn a_run_needs_its_thread_and_parent(backend: &dyn Backend) {
     child.thread = run.thread;
     child.parent = Some(RunId::from_bytes([0xee; 16]));
     refused(&*store, create(&mut child), &StoreError::NotFound("parent run"));
+    // The id of a run that a call may start one day is nobody else's.
+    let begun = |id: Option<RunId>| {
+        let mut begun = Scenario::new(17, store.instance());
+        begun.thread = run.thread;
+        begun.run = id.unwrap_or(begun.run);
+        create(&mut begun)
+    };
+    let taken = child::id(run.run, StepId::from_bytes([9; 16]));
+    refused(&*store, begun(Some(taken)), &NOT_ADMITTED);
+    ok(&*store, begun(None));
 
     let child = |parent| {
         let mut child = Scenario::new(7, store.instance());
