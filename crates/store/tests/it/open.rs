@@ -416,3 +416,14 @@ fn the_bundled_library_syncs_with_fdatasync() {
     assert!(names(b"\0pread64\0") || names(b"\0pread\0"), "the control: an imported name is found");
     assert!(names(b"\0fdatasync\0"));
 }
+
+#[test]
+fn the_bundled_library_keeps_no_cache_and_no_count_for_all_connections() {
+    let conn = Connection::open_in_memory().unwrap();
+    let mut options = conn.prepare("PRAGMA compile_options").unwrap();
+    let options = options.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let options: Vec<String> = options.map(Result::unwrap).collect();
+    assert!(options.iter().any(|option| option == "ENABLE_API_ARMOR"), "the control: {options:?}");
+    assert!(options.iter().any(|option| option == "DEFAULT_MEMSTATUS=0"), "{options:?}");
+    assert!(!options.iter().any(|option| option == "ENABLE_MEMORY_MANAGEMENT"), "{options:?}");
+}
