@@ -1,0 +1,23 @@
+//! The Model Context Protocol: the tools of a server, as it advertises them and as it answers.
+//!
+//! The only crate that names `rmcp`; what it shows are our own types and boxed futures.
+//!
+//! ```
+//! use portcullis_canon::{Limits, parse};
+//! use portcullis_mcp::{AdvertisedTool, Listing};
+//!
+//! let raw = parse(br#"{"name": "pay", "inputSchema": {"type": "object"}}"#, &Limits::default())?;
+//! let listing = Listing::new(vec![AdvertisedTool::read(raw)?])?;
+//! assert_eq!(listing.tools()[0].name(), "pay");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! It knows nothing of the gate, the record, policies or approvals.
+
+#![forbid(unsafe_code)]
+
+mod listing;
+mod session;
+
+pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use session::{Answer, Block, CallFailure, Session, SessionError};
