@@ -17,7 +17,11 @@
 #![forbid(unsafe_code)]
 
 mod listing;
+mod pin;
 mod session;
 
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use pin::{
+    MAX_MANIFEST_BYTES, Manifest, ManifestError, Part, PinnedTool, ServerName, ServerNameError,
+};
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
