@@ -22,6 +22,7 @@ mod session;
 
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
-    MAX_MANIFEST_BYTES, Manifest, ManifestError, Part, PinnedTool, ServerName, ServerNameError,
+    Change, ChangeKind, Likeness, MAX_MANIFEST_BYTES, Manifest, ManifestError, Part, PinnedTool,
+    ServerName, ServerNameError, diff,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};

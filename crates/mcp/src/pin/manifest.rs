@@ -72,7 +72,7 @@ impl Manifest {
     }
 
     /// The tools, sorted by name.
-    pub fn tools(&self) -> impl ExactSizeIterator<Item = &PinnedTool> {
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &PinnedTool> + Clone {
         self.tools.values()
     }
 
