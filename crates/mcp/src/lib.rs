@@ -22,7 +22,8 @@ mod session;
 
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
-    Change, ChangeKind, Likeness, MAX_MANIFEST_BYTES, Manifest, ManifestError, Part, PinnedTool,
-    ServerName, ServerNameError, diff,
+    Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
+    Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,
+    ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};

@@ -1,14 +1,15 @@
 //! Names that a person would take for one another: drawn alike, or a slip of the finger apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use unicode_security::skeleton;
 
 /// Names that differ by one letter count as near from this length on: `get_a` and `get_b` are two tools.
 const SHORTEST_NEAR: usize = 6;
 
-/// A longer name is compared with nothing: no tool of ours has one.
-const MAX_NAME_BYTES: usize = 256;
+/// A longer name is compared with nothing: the protocol has none, and no tool of ours either.
+const MAX_NAME_BYTES: usize = 128;
 
 /// How a name is like another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +42,25 @@ impl Likeness {
 /// Names that are known, to hold others against.
 pub(super) struct Known<'a> {
     drawn: BTreeMap<String, &'a str>,
-    folded: BTreeMap<String, &'a str>,
+    folded: Vec<(Vec<char>, &'a str)>,
+    /// By what is left of a name without one of its letters, and by the whole: two names that are one letter apart
+    /// meet there, so that a thousand names are not held against a thousand others.
+    meeting: HashMap<u64, Vec<usize>>,
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn new(names: impl Iterator<Item = &'a str> + Clone) -> Self {
-        let names = names.filter(|name| name.len() <= MAX_NAME_BYTES);
-        Self {
-            drawn: names.clone().map(|name| (skeleton(name).collect(), name)).collect(),
-            folded: names.map(|name| (folded(name), name)).collect(),
+    pub(super) fn new(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut known =
+            Self { drawn: BTreeMap::new(), folded: Vec::new(), meeting: HashMap::new() };
+        for name in names.filter(|name| name.len() <= MAX_NAME_BYTES) {
+            known.drawn.insert(skeleton(name).collect(), name);
+            let folded = folded(name);
+            for place in meeting_places(&folded) {
+                known.meeting.entry(place).or_default().push(known.folded.len());
+            }
+            known.folded.push((folded, name));
         }
+        known
     }
 
     /// The known name that another one is like, unless it is that very name.
@@ -58,39 +68,52 @@ impl<'a> Known<'a> {
         if name.len() > MAX_NAME_BYTES {
             return None;
         }
-        let other = |known: &&&str| **known != name;
-        if let Some(known) = self.drawn.get(&skeleton(name).collect::<String>()).filter(other) {
+        let drawn = self.drawn.get(&skeleton(name).collect::<String>());
+        if let Some(known) = drawn.filter(|known| **known != name) {
             return Some((Likeness::Homoglyph, known));
         }
         let own = folded(name);
-        let near = self.folded.get(&own).filter(other);
-        let near = near.or_else(|| {
-            let slip =
-                |(folded, known): &(&String, &&str)| **known != name && one_apart(folded, &own);
-            self.folded.iter().find(slip).map(|(_, known)| known)
-        });
-        near.map(|known| (Likeness::Near, *known))
+        let met = meeting_places(&own).into_iter().filter_map(|place| self.meeting.get(&place));
+        let mut met = met.flatten().filter_map(|index| self.folded.get(*index));
+        let near = |(folded, known): &&(Vec<char>, &str)| *known != name && one_apart(folded, &own);
+        met.find(near).map(|(_, known)| (Likeness::Near, *known))
     }
 }
 
 /// A name without what the eye passes over: case, separators, the choice among characters that are drawn alike.
-fn folded(name: &str) -> String {
+fn folded(name: &str) -> Vec<char> {
     let lower = name.to_lowercase();
-    skeleton(&lower).filter(|c| c.is_alphanumeric()).collect()
+    let drawn = skeleton(&lower).flat_map(char::to_lowercase);
+    drawn.filter(|c| c.is_alphanumeric()).collect()
 }
 
-/// True when one letter more, less, other, or two swapped make one of the other.
-fn one_apart(one: &str, other: &str) -> bool {
-    let (one, other) = (one.chars().collect::<Vec<_>>(), other.chars().collect::<Vec<_>>());
+fn meeting_places(folded: &[char]) -> Vec<u64> {
+    let place = |left_out: Option<usize>| {
+        let mut hash = DefaultHasher::new();
+        let kept = folded.iter().enumerate().filter(|(index, _)| Some(*index) != left_out);
+        kept.for_each(|(_, letter)| letter.hash(&mut hash));
+        hash.finish()
+    };
+    let letters = if folded.len() < SHORTEST_NEAR - 1 { 0 } else { folded.len() };
+    std::iter::once(None).chain((0..letters).map(Some)).map(place).collect()
+}
+
+/// True when the two are the same, or one letter more, less, other, or two swapped make one of the other.
+fn one_apart(one: &[char], other: &[char]) -> bool {
+    if one == other {
+        return true;
+    }
     if one.len().min(other.len()) < SHORTEST_NEAR || one.len().abs_diff(other.len()) > 1 {
         return false;
     }
-    let head = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let head = one.iter().zip(other).take_while(|(a, b)| a == b).count();
     let rest = one.len().min(other.len()) - head;
     let pairs = one.iter().rev().zip(other.iter().rev()).take(rest);
     let tail = pairs.take_while(|(a, b)| a == b).count();
-    let middle = |all: &[char]| all.get(head..all.len() - tail).unwrap_or_default().to_vec();
-    match (middle(&one).as_slice(), middle(&other).as_slice()) {
+    fn middle(all: &[char], head: usize, tail: usize) -> &[char] {
+        all.get(head..all.len() - tail).unwrap_or_default()
+    }
+    match (middle(one, head, tail), middle(other, head, tail)) {
         ([a, b], [c, d]) => (a, b) == (d, c),
         (a, b) => a.len() <= 1 && b.len() <= 1,
     }
@@ -123,6 +146,9 @@ mod tests {
         for name in ["read-file", "readFile", "read_files", "raed_file", "red_file", "read_fole"] {
             check(name, Some((Likeness::Near, "read_file")));
         }
+        check("1IST", Some((Likeness::Near, "list")));
+        check("L15T", None);
+        check("SEND_P0YMENT", Some((Likeness::Near, "send_payment")));
     }
 
     #[test]
