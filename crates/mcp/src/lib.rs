@@ -17,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 mod listing;
+mod output;
 mod pin;
 mod session;
+mod source;
 
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
@@ -27,3 +29,4 @@ pub use pin::{
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
+pub use source::{McpTools, OpenError};
