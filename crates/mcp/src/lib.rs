@@ -26,7 +26,7 @@ pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
     Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,
-    ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load,
+    ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
-pub use source::{McpTools, OpenError};
+pub use source::{McpTools, OpenError, PinnedTools, listed};

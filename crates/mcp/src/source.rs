@@ -15,7 +15,9 @@ use tokio::sync::Mutex;
 
 use crate::listing::Listing;
 use crate::output::output;
-use crate::pin::{LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load};
+use crate::pin::{
+    LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
+};
 use crate::session::{CallFailure, Session, SessionError};
 
 /// How often a listing is asked for again because the tools changed while it came.
@@ -157,8 +159,40 @@ impl fmt::Debug for McpTools {
     }
 }
 
+/// The tools of a server that nobody is connected to, to be looked at.
+#[derive(Clone, Debug)]
+pub struct PinnedTools(Vec<ToolSpec>);
+
+impl PinnedTools {
+    /// The tools as they would be if the server still offered what was pinned.
+    ///
+    /// # Errors
+    /// [`OtherServer`] when the manifest is another's.
+    pub fn of(server: &ServerName, terms: &Terms<'_>) -> Result<Self, OtherServer> {
+        let loaded = load_pinned(server, terms)?;
+        Ok(Self(loaded.tools.iter().map(|tool| tool.spec().clone()).collect()))
+    }
+}
+
+impl ToolSource for PinnedTools {
+    fn specs(&self) -> Vec<ToolSpec> {
+        self.0.clone()
+    }
+
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn call(&self, _: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>> {
+        Box::pin(std::future::ready(Err(nothing("nobody is connected to the server of this tool"))))
+    }
+}
+
 /// A listing during which the server did not say that its tools changed, and the count at that time.
-pub(crate) async fn listed(session: &dyn Session) -> Result<(u64, Listing), SessionError> {
+///
+/// # Errors
+/// [`SessionError`], also when they changed each of three times.
+pub async fn listed(session: &dyn Session) -> Result<(u64, Listing), SessionError> {
     for _ in 0..MOST_LISTINGS {
         let before = session.changes();
         let live = session.list().await?;

@@ -98,12 +98,28 @@ impl LoadedTool {
 /// # Errors
 /// [`OtherServer`] when the manifest is not of this server.
 pub fn load(server: &ServerName, terms: &Terms<'_>, live: &Listing) -> Result<Loaded, OtherServer> {
+    let offered = Manifest::pin(server.clone(), live, terms.manifest.pinned_at());
+    load_offered(server, terms, &offered)
+}
+
+/// As [`load`], for whoever only looks: as if the server still offered what was pinned.
+///
+/// # Errors
+/// [`OtherServer`] when the manifest is not of this server.
+pub fn load_pinned(server: &ServerName, terms: &Terms<'_>) -> Result<Loaded, OtherServer> {
+    load_offered(server, terms, terms.manifest)
+}
+
+fn load_offered(
+    server: &ServerName,
+    terms: &Terms<'_>,
+    offered: &Manifest,
+) -> Result<Loaded, OtherServer> {
     if terms.manifest.server() != server {
         return Err(OtherServer(terms.manifest.server().clone(), server.clone()));
     }
-    let offered = Manifest::pin(server.clone(), live, terms.manifest.pinned_at());
-    let renamed = renames(terms.manifest, &offered);
-    let loading = Loading { server, terms, offered: &offered, renamed };
+    let renamed = renames(terms.manifest, offered);
+    let loading = Loading { server, terms, offered, renamed };
     let mut fates = loading.fates();
     loading.settle_names(&mut fates);
     loading.settle_probes(&mut fates);

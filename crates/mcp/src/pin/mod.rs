@@ -18,7 +18,7 @@ mod words;
 
 pub use diff::{Change, ChangeKind, diff};
 pub use likeness::Likeness;
-pub use load::{Loaded, LoadedTool, OtherServer, Terms, load};
+pub use load::{Loaded, LoadedTool, OtherServer, Terms, load, load_pinned};
 pub use manifest::{MAX_MANIFEST_BYTES, Manifest, ManifestError};
 pub use part::{Part, PinnedTool};
 pub use report::{Fate, LoadReport, Refused, ReportLine, Severity};

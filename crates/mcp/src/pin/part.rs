@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use portcullis_canon::{Digest, Kind, Value};
 
+use super::words;
 use crate::listing::AdvertisedTool;
 
 /// A member of a tool in a listing. Its key is matched exactly: `Description` is none of them.
@@ -98,6 +99,18 @@ impl PinnedTool {
         part.digest(self.part(part))
     }
 
+    /// One line about the tool, safe to print: its name, the beginning of its description, its parameters.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let text = self.part(Part::Description).and_then(Value::as_str);
+        let text = text.map_or("no description".to_owned(), words::text);
+        let schema = self.part(Part::InputSchema).and_then(|schema| schema.get("properties"));
+        let names = schema.and_then(Value::as_object).into_iter().flat_map(|all| all.keys());
+        let names = words::listed(names.map(|name| format!("`{}`", words::name(name))), ", ");
+        let takes = if names.is_empty() { String::new() } else { format!("; takes {names}") };
+        format!("`{}`: {text}{takes}", words::name(&self.name))
+    }
+
     /// The parts in which another tool differs, whatever the names are.
     pub fn differences<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = Part> + 'a {
         Part::ALL.into_iter().filter(|part| self.digest(*part) != other.digest(*part))
@@ -142,6 +155,14 @@ mod tests {
             r#"{"name":"a","outputSchema":true,"annotations":{"readOnlyHint":false}}"#,
             &[OutputSchema, Annotations],
         );
+    }
+
+    #[test]
+    fn a_tool_in_one_line() {
+        let bare = tool(r#"{"name":"a"}"#);
+        assert_eq!(bare.words(), "`a`: no description");
+        let pay = r#"{"name":"pay","description":"Pays\n\u001b[2J.","inputSchema":{"properties":{"to":{},"sum":{}}}}"#;
+        assert_eq!(tool(pay).words(), "`pay`: \"Pays \\x1B[2J.\"; takes `sum`, `to`");
     }
 
     #[test]

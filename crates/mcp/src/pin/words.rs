@@ -20,6 +20,11 @@ pub(super) fn name(text: &str) -> String {
     sanitize::clip(&sanitize::line(text), NAME_BYTES)
 }
 
+/// A text, safe to print, in quotation marks.
+pub(super) fn text(text: &str) -> String {
+    from(text, 0)
+}
+
 /// A value, safe to print.
 fn value(value: &Value) -> String {
     sanitize::clip(&sanitize::line(&value.to_canonical_string()), VALUE_BYTES)
@@ -63,7 +68,7 @@ fn members(old: &Value, new: &Value) -> String {
         let shown = |side: Option<&Value>| side.map_or("not there".to_owned(), value);
         format!("`{}` was {}, is {}", name(key), shown(old), shown(new))
     });
-    listed(changed)
+    listed(changed, "; ")
 }
 
 /// Two schemas: arguments first, then whatever else differs.
@@ -97,7 +102,7 @@ pub(super) fn schemas(old: Option<&Value>, new: Option<&Value>) -> String {
         });
     let odd = (before.as_object().is_none() || after.as_object().is_none())
         .then(|| "`properties` is no object".to_owned());
-    listed(properties.chain(rest).chain(odd))
+    listed(properties.chain(rest).chain(odd), "; ")
 }
 
 fn kind(schema: &Value) -> String {
@@ -116,12 +121,13 @@ fn differing<'a>(
     sides.filter(|(_, old, new)| old != new)
 }
 
-fn listed(mut items: impl Iterator<Item = String>) -> String {
-    let mut out = items.by_ref().take(MAX_LISTED).collect::<Vec<_>>().join("; ");
+/// The first items, and how many more there are.
+pub(super) fn listed(mut items: impl Iterator<Item = String>, between: &str) -> String {
+    let mut out = items.by_ref().take(MAX_LISTED).collect::<Vec<_>>().join(between);
     let more = items.count();
     if more > 0 {
         // Writing to a text cannot fail.
-        let _ = write!(out, "; and {more} more");
+        let _ = write!(out, "{between}and {more} more");
     }
     out
 }

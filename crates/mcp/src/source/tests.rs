@@ -264,6 +264,25 @@ fn a_result_is_structured_where_it_is_and_never_beyond_its_bound() {
 }
 
 #[test]
+fn tools_that_are_looked_at_have_the_same_specs_and_do_nothing() {
+    let fake = Arc::new(Fake::new(&[READ, PAY]));
+    let server = ServerName::new("bank").unwrap();
+    let manifest = Manifest::pin(server.clone(), &fake.listing(), Timestamp::from_micros(0));
+    let terms = Terms {
+        manifest: &manifest,
+        rules: &rules(),
+        place: "here",
+        deadline: Duration::from_secs(60),
+        max_result_bytes: 1000,
+        taken: &BTreeSet::new(),
+    };
+    let seen = PinnedTools::of(&server, &terms).unwrap();
+    assert_eq!(seen.specs(), tools(&fake).specs());
+    let outcome = block_on(seen.call(permit_for("bank.read", Object::new())));
+    nothing_happened(outcome, "nobody is connected");
+}
+
+#[test]
 fn the_contract_of_tool_sources_is_kept() {
     assert_kept(&|| {
         let fake = Arc::new(Fake::new(&[READ, PAY]));

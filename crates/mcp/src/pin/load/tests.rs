@@ -329,6 +329,8 @@ fn a_manifest_of_another_server_loads_nothing() {
     let other = ServerName::new("shop").unwrap();
     let error = load(&other, &terms, &listing(&[READ])).unwrap_err();
     assert_eq!(error, OtherServer(server(), other));
+    let looked_at = load_pinned(&server(), &terms).unwrap();
+    assert_eq!(looked_at.tools, load(&server(), &terms, &listing(&[READ])).unwrap().tools);
 }
 
 #[test]
