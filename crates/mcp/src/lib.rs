@@ -16,8 +16,10 @@
 
 #![forbid(unsafe_code)]
 
+mod client;
 mod listing;
 mod session;
 
+pub use client::{MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer};
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use session::{Answer, Block, CallFailure, Session, SessionError};

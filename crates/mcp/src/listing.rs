@@ -21,7 +21,9 @@ pub struct AdvertisedTool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListingError {
     /// A tool is no object with a name.
-    #[error("the server lists a tool that is no object with a string `name`: nothing of it is used")]
+    #[error(
+        "the server lists a tool that is no object with a string `name`: nothing of it is used"
+    )]
     Shape,
     /// One name stands twice, on one page or on two.
     #[error("the server lists the tool `{0}` twice: nothing of it is used")]
