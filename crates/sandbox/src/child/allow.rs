@@ -144,9 +144,7 @@ fn grant(base: &Path, forbidden: &[Place], rules: &mut Vec<Rule>) -> Result<(), 
     while let Some(path) = pending.pop() {
         // A link is no way in: what it leads to has its own rule or none.
         let meta = path.symlink_metadata().map_err(|e| at(&path, e))?;
-        if meta.is_symlink()
-            || forbidden.iter().any(|f| f.path() == path || f.is(&meta))
-        {
+        if meta.is_symlink() || forbidden.iter().any(|f| f.path() == path || f.is(&meta)) {
             continue;
         }
         if meta.is_dir() && forbidden.iter().any(|f| f.path().starts_with(&path)) {

@@ -11,7 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, WaitOptions, WaitStatus, chdir, getpid, set_child_subreaper, setsid, wait};
+use rustix::process::{
+    Pid, WaitOptions, WaitStatus, chdir, getpid, set_child_subreaper, setsid, wait,
+};
 
 use super::reexec::ARGUMENT as CONFINE;
 use super::running::end_descendants;
@@ -53,7 +55,8 @@ fn keep() -> io::Result<i32> {
 /// Waits for the end of the process that wants the program, which says nothing.
 fn watch(mut lifeline: UnixStream) {
     while matches!(lifeline.read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::Interrupted)
-    {}
+    {
+    }
     end_descendants(std::process::id());
     std::process::exit(EXIT);
 }

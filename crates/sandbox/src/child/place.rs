@@ -23,13 +23,12 @@ impl Place {
             match std::fs::canonicalize(ancestor) {
                 Ok(found) => {
                     let rest = whole.strip_prefix(ancestor).unwrap_or(Path::new(""));
-                    let exists = rest.as_os_str().is_empty();
-                    let identity = if exists {
-                        std::fs::metadata(&found).ok().map(|m| identity(&m))
-                    } else {
-                        None
-                    };
-                    return Ok(Self { path: found.join(rest), identity });
+                    if !rest.as_os_str().is_empty() {
+                        return Ok(Self { path: found.join(rest), identity: None });
+                    }
+                    // Nothing is joined: that would end it with a stroke, and a file has no such name.
+                    let identity = std::fs::metadata(&found).ok().map(|meta| identity(&meta));
+                    return Ok(Self { path: found, identity });
                 }
                 Err(error)
                     if error.kind() == ErrorKind::NotFound
@@ -63,4 +62,27 @@ impl Place {
 
 fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_other_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("own"), "x").unwrap();
+        std::fs::write(at("other"), "x").unwrap();
+        std::fs::hard_link(at("own"), at("hard")).unwrap();
+        std::os::unix::fs::symlink(at("own"), at("soft")).unwrap();
+        let own = Place::of(&at("own")).unwrap();
+        for name in ["own", "hard", "soft", "."] {
+            assert!(Place::of(&at(name)).unwrap().covers(own.path()), "{name}");
+        }
+        for name in ["other", "none"] {
+            assert!(!Place::of(&at(name)).unwrap().covers(own.path()), "{name}");
+        }
+    }
 }

@@ -70,7 +70,11 @@ impl AgentChild {
     }
 
     fn end_family(&self) {
-        if self.lifeline.is_some() { end_kept(self.child.id()) } else { end_family(self.child.id()) }
+        if self.lifeline.is_some() {
+            end_kept(self.child.id())
+        } else {
+            end_family(self.child.id())
+        }
     }
 
     /// The program's exit status, if it ended.
