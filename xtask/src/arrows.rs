@@ -35,10 +35,13 @@ const NEVER_ANYWHERE: &[&str] = &[
 ];
 
 /// What only one package may name in its manifest: whoever wants the network asks that one.
-const BEHIND: &[(&str, &[&str])] = &[(
-    "portcullis-egress",
-    &["reqwest", "hyper", "hyper-util", "hyper-rustls", "rustls", "tokio-rustls"],
-)];
+const BEHIND: &[(&str, &[&str])] = &[
+    (
+        "portcullis-egress",
+        &["reqwest", "hyper", "hyper-util", "hyper-rustls", "rustls", "tokio-rustls"],
+    ),
+    ("portcullis-mcp", &["rmcp"]),
+];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -151,6 +154,23 @@ const RULES: &[Rule] = &[
         never: &["rusqlite", "libsqlite3-sys", "axum", "rmcp", "wasmtime", "landlock"],
     },
     Rule {
+        package: "portcullis-mcp",
+        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
+        never: &["rusqlite", "libsqlite3-sys", "axum", "wasmtime"],
+    },
+    Rule {
+        package: "portcullis-server",
+        may_use: &[
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-engine",
+            "portcullis-mcp",
+            "portcullis-policy",
+            "portcullis-sandbox",
+        ],
+        never: &["rusqlite", "libsqlite3-sys", "clap", "wasmtime"],
+    },
+    Rule {
         package: "portcullis-engine",
         may_use: &["portcullis-canon", "portcullis-domain", "portcullis-policy"],
         never: &[
@@ -199,9 +219,11 @@ const RULES: &[Rule] = &[
             "portcullis-domain",
             "portcullis-egress",
             "portcullis-engine",
+            "portcullis-mcp",
             "portcullis-models",
             "portcullis-policy",
             "portcullis-sandbox",
+            "portcullis-server",
             "portcullis-store",
             "portcullis-tools",
         ],

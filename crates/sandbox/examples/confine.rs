@@ -1,6 +1,6 @@
 //! Runs a program confined, says what was enforced, and passes its output on.
 //!
-//! `confine [--unconfined] [--network] [--scratch DIR] [--read PATH] [--forbid PATH] [--processes N] [--gone] -- PROGRAM [ARGUMENT...]`
+//! `confine [--unconfined] [--kept] [--network] [--scratch DIR] [--read PATH] [--forbid PATH] [--processes N] [--gone] -- PROGRAM [ARGUMENT...]`
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::ffi::OsString;
@@ -25,6 +25,7 @@ fn run(mut args: impl Iterator<Item = OsString>) -> Result<ExitCode, Box<dyn std
         let mut value = || args.next().ok_or("an option lacks its value");
         match arg.to_str() {
             Some("--unconfined") => spec.confined = false,
+            Some("--kept") => spec.kept = true,
             Some("--network") => spec.network = Network::Open,
             Some("--scratch") => spec.scratch = value()?.into(),
             Some("--read") => spec.readable.push(value()?.into()),

@@ -131,6 +131,15 @@ fn attempt(verb: &str, on: &str) -> io::Result<Box<dyn Display>> {
                 .id();
             Box::new(format!("{same} {own}"))
         }
+        // Leaves a descendant that has its own session and whose parent is gone, and prints its number.
+        "orphan" => {
+            let said = Command::new(std::env::current_exe()?).arg("leave").output()?.stdout;
+            Box::new(String::from_utf8_lossy(&said).trim().replace("leave ok ", ""))
+        }
+        "leave" => {
+            let mut away = Command::new(std::env::current_exe()?);
+            Box::new(away.arg("away").stdout(Stdio::null()).stderr(Stdio::null()).spawn()?.id())
+        }
         "away" => {
             setsid()?;
             sleep()

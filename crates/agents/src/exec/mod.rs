@@ -3,9 +3,7 @@
 //! All state is in [`Exec`] and none in its futures: a dropped [`propose`](Agent::propose) loses nothing, and the next
 //! one of the same request takes up the same reply.
 
-mod lines;
 mod streams;
-mod tail;
 mod wire;
 
 use std::fmt;
@@ -18,9 +16,9 @@ use portcullis_domain::run::EndReason;
 use portcullis_sandbox::child::{AgentChild, Confinement};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-pub use lines::MAX_LINE_BYTES;
+pub use portcullis_sandbox::child::STDERR_TAIL_BYTES;
+pub use streams::MAX_LINE_BYTES;
 use streams::{Moved, Streams};
-pub use tail::STDERR_TAIL_BYTES;
 pub use wire::{MAX_VIEW_BYTES, PROTOCOL_VERSION};
 
 /// How long a program that closed its output may take to end, before it is killed.

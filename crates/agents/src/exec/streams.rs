@@ -10,11 +10,14 @@ use std::pin::Pin;
 use std::process;
 use std::task::Poll;
 
+use portcullis_domain::proposal::MAX_PROPOSAL_BYTES;
+use portcullis_sandbox::child::{Lines, Tail};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::lines::Lines;
-use super::tail::Tail;
+
+/// The longest line from an agent, in bytes, without the line end.
+pub const MAX_LINE_BYTES: usize = MAX_PROPOSAL_BYTES;
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -58,7 +61,7 @@ impl Streams {
             written: 0,
             stdout: ChildStdout::from_std(stdout)?,
             out: vec![0; CHUNK].into(),
-            lines: Lines::default(),
+            lines: Lines::new(MAX_LINE_BYTES),
             stderr: Some(ChildStderr::from_std(stderr)?),
             err: vec![0; CHUNK].into(),
             tail: Tail::default(),
@@ -100,9 +103,9 @@ impl Streams {
 
     /// Writes what is queued and closes the program's input, throwing its output away; never returns.
     pub(crate) async fn finish(&mut self) -> Infallible {
-        self.lines = Lines::default();
+        self.lines = Lines::new(MAX_LINE_BYTES);
         while !self.is_written() && self.step().await == Moved::Some {
-            self.lines = Lines::default();
+            self.lines = Lines::new(MAX_LINE_BYTES);
         }
         self.stdin = None;
         self.drain().await;

@@ -1,11 +1,9 @@
 //! The allow list: what a confined child may open, with the forbidden paths cut out.
 
-use std::fs::Metadata;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{AgentSpec, SpawnError, program::Program};
+use super::{AgentSpec, Place, SpawnError, program::Program};
 
 /// More rules than any sensible layout needs; each costs the child a few microseconds at its start.
 const MAX_RULES: usize = 20_000;
@@ -73,50 +71,9 @@ pub(super) struct Rule {
     pub(super) access: Access,
 }
 
-/// A path that must stay out of reach: canonical as far as it exists, and which file it is.
-#[derive(Clone, Debug)]
-pub(super) struct Forbidden {
-    pub(super) path: PathBuf,
-    identity: Option<(u64, u64)>,
-}
-
 /// All forbidden paths, made canonical.
-pub(super) fn forbidden(paths: &[PathBuf]) -> Result<Vec<Forbidden>, SpawnError> {
-    paths.iter().map(|path| Forbidden::of(path)).collect()
-}
-
-impl Forbidden {
-    fn of(path: &Path) -> Result<Self, SpawnError> {
-        let whole = std::path::absolute(path).map_err(|e| at(path, e))?;
-        for ancestor in whole.ancestors() {
-            match std::fs::canonicalize(ancestor) {
-                Ok(found) => {
-                    let rest = whole.strip_prefix(ancestor).unwrap_or(Path::new(""));
-                    let exists = rest.as_os_str().is_empty();
-                    let identity = if exists {
-                        std::fs::metadata(&found).ok().map(|m| identity(&m))
-                    } else {
-                        None
-                    };
-                    return Ok(Self { path: found.join(rest), identity });
-                }
-                // A link that leads nowhere could lead anywhere tomorrow.
-                Err(error)
-                    if error.kind() == ErrorKind::NotFound
-                        && ancestor.symlink_metadata().is_err() => {}
-                Err(error) => return Err(at(path, error)),
-            }
-        }
-        Err(at(path, ErrorKind::NotFound.into()))
-    }
-
-    /// True when `path`, or a folder above it, is this one: by name, or by another mount of it.
-    fn covers(&self, path: &Path) -> bool {
-        path.starts_with(&self.path)
-            || self.identity.is_some_and(|own| {
-                path.ancestors().any(|dir| dir.metadata().is_ok_and(|meta| identity(&meta) == own))
-            })
-    }
+pub(super) fn forbidden(paths: &[PathBuf]) -> Result<Vec<Place>, SpawnError> {
+    paths.iter().map(|path| Place::of(path).map_err(|source| at(path, source))).collect()
 }
 
 /// The whole allow list for this agent.
@@ -124,20 +81,20 @@ pub(super) fn rules(
     spec: &AgentSpec,
     program: &Program,
     scratch: &Path,
-    forbidden: &[Forbidden],
+    forbidden: &[Place],
 ) -> Result<Vec<Rule>, SpawnError> {
     for one in forbidden {
-        if one.covers(scratch) || one.path.starts_with(scratch) {
+        if one.covers(scratch) || one.path().starts_with(scratch) {
             return Err(SpawnError::Scratch {
                 scratch: scratch.into(),
-                forbidden: Some(one.path.clone()),
+                forbidden: Some(one.path().to_owned()),
             });
         }
     }
     let mut rules = vec![Rule { path: scratch.into(), access: Access::Scratch }];
     for base in bases(spec, program)? {
         if let Some(one) = forbidden.iter().find(|one| one.covers(&base)) {
-            return Err(SpawnError::Forbidden { allowed: base, forbidden: one.path.clone() });
+            return Err(SpawnError::Forbidden { allowed: base, forbidden: one.path().to_owned() });
         }
         grant(&base, forbidden, &mut rules)?;
     }
@@ -182,17 +139,15 @@ fn python_settings() -> Vec<PathBuf> {
 }
 
 /// Allows `base`, or, when a forbidden path lies beneath it, each of its entries but that one.
-fn grant(base: &Path, forbidden: &[Forbidden], rules: &mut Vec<Rule>) -> Result<(), SpawnError> {
+fn grant(base: &Path, forbidden: &[Place], rules: &mut Vec<Rule>) -> Result<(), SpawnError> {
     let mut pending = vec![base.to_owned()];
     while let Some(path) = pending.pop() {
         // A link is no way in: what it leads to has its own rule or none.
         let meta = path.symlink_metadata().map_err(|e| at(&path, e))?;
-        if meta.is_symlink()
-            || forbidden.iter().any(|f| f.path == path || f.identity == Some(identity(&meta)))
-        {
+        if meta.is_symlink() || forbidden.iter().any(|f| f.path() == path || f.is(&meta)) {
             continue;
         }
-        if meta.is_dir() && forbidden.iter().any(|f| f.path.starts_with(&path)) {
+        if meta.is_dir() && forbidden.iter().any(|f| f.path().starts_with(&path)) {
             for entry in std::fs::read_dir(&path).map_err(|e| at(&path, e))? {
                 pending.push(entry.map_err(|e| at(&path, e))?.path());
             }
@@ -205,10 +160,6 @@ fn grant(base: &Path, forbidden: &[Forbidden], rules: &mut Vec<Rule>) -> Result<
         }
     }
     Ok(())
-}
-
-fn identity(meta: &Metadata) -> (u64, u64) {
-    (meta.dev(), meta.ino())
 }
 
 fn at(path: &Path, source: std::io::Error) -> SpawnError {

@@ -17,24 +17,33 @@
 //! looked up by name, and times be set (Landlock guards opening, not looking). A bind mount or hard link that makes
 //! a forbidden file appear beneath an allowed folder is not searched for. A descendant of the agent that leaves its
 //! session and outlives its own parent is not found by [`AgentChild::kill`], and goes on, confined; the same holds
-//! for descendants when the parent is killed.
+//! for descendants when the parent is killed. With a keeper ([`AgentSpec::kept`]) both are found; what is not, then, is
+//! a program that kills or stops its keeper, which an unconfined one can, and one that starts others faster than they
+//! are found.
 
 mod allow;
 mod catch_all;
 mod error;
 mod exec;
+mod keep;
 mod landlock;
+mod lines;
+mod place;
 mod program;
 mod reexec;
 mod running;
 mod seccomp;
 mod spawn;
 mod spec;
+mod tail;
 mod wire;
 
 pub use catch_all::is_catch_all;
 pub use error::{SpawnError, Stage};
+pub use lines::Lines;
+pub use place::Place;
 pub use reexec::run_if_child;
 pub use running::AgentChild;
 pub use spawn::{Prepared, prepare, spawn};
 pub use spec::{AgentSpec, Bounds, Confinement, DEFAULT_PATH, Network};
+pub use tail::{STDERR_TAIL_BYTES, Tail};

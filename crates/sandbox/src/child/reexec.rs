@@ -19,7 +19,7 @@ use rustix::thread::{
 
 use super::exec::replace_by;
 use super::wire::{Orders, Report, receive_stdin};
-use super::{Bounds, Confinement, Network, Stage, landlock, seccomp};
+use super::{Bounds, Confinement, Network, Stage, keep, landlock, seccomp};
 
 /// The hidden first argument.
 pub(super) const ARGUMENT: &str = "__portcullis_confine";
@@ -33,9 +33,13 @@ type Failure = (Stage, Errno);
 /// Call first in `main`, before any thread is started: when [`spawn`](super::spawn) started this process, it
 /// becomes the agent's program here and this never returns. Otherwise it does nothing.
 pub fn run_if_child() {
-    if std::env::args_os().nth(1).is_some_and(|first| first == ARGUMENT) {
+    let Some(first) = std::env::args_os().nth(1) else { return };
+    if first == ARGUMENT {
         run();
         std::process::exit(EXIT);
+    }
+    if first == keep::ARGUMENT {
+        std::process::exit(keep::run());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ use crate::identity::ProcStat;
 
 /// How often descendants are looked for before they are given up.
 const ROUNDS: usize = 8;
+/// The same beneath a keeper, where none can get away meanwhile.
+const KEPT_ROUNDS: usize = 64;
+/// How long one round waits for those that it killed.
+const LAST_BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A running agent. Dropping it ends it.
 #[derive(Debug)]
@@ -32,27 +37,43 @@ pub struct AgentChild {
     pub confinement: Confinement,
     child: Child,
     status: Option<ExitStatus>,
+    /// Its keeper sees this close when this process ends; `None` without a keeper.
+    lifeline: Option<UnixStream>,
 }
 
 impl AgentChild {
-    pub(super) fn new(mut child: Child, stdin: ChildStdin, confinement: Confinement) -> Self {
+    pub(super) fn new(
+        mut child: Child,
+        stdin: ChildStdin,
+        confinement: Confinement,
+        lifeline: Option<UnixStream>,
+    ) -> Self {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        Self { stdin: Some(stdin), stdout, stderr, confinement, child, status: None }
+        Self { stdin: Some(stdin), stdout, stderr, confinement, child, status: None, lifeline }
     }
 
-    /// Its process id, which is also its session's and its group's.
+    /// Its process id, which is also its session's and its group's; of a program with a keeper, the keeper's.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Kills the program and every descendant that can be found: its session, its group, and whoever still has an
-    /// unbroken line of parents to it. One that left the session and lost its parent is not found.
+    /// unbroken line of parents to it. One that left the session and lost its parent is found where there is a
+    /// keeper ([`AgentSpec::kept`](super::AgentSpec::kept)), and else not.
     ///
     /// Does nothing once the end was seen by one of the waiting functions, which kill what is left by themselves.
     pub fn kill(&mut self) {
         if self.status.is_none() {
-            end_family(self.child.id());
+            self.end_family();
+        }
+    }
+
+    fn end_family(&self) {
+        if self.lifeline.is_some() {
+            end_kept(self.child.id())
+        } else {
+            end_family(self.child.id())
         }
     }
 
@@ -114,7 +135,7 @@ impl AgentChild {
     }
 
     fn collect(&mut self) -> io::Result<ExitStatus> {
-        end_family(self.child.id());
+        self.end_family();
         let status = self.child.wait()?;
         self.status = Some(status);
         Ok(status)
@@ -124,7 +145,7 @@ impl AgentChild {
 impl Drop for AgentChild {
     fn drop(&mut self) {
         if self.status.is_none() {
-            end_family(self.child.id());
+            self.end_family();
             let _ = self.child.wait();
         }
     }
@@ -145,6 +166,32 @@ fn end_family(leader: u32) {
         let _ = kill_process_group(group, Signal::KILL);
         if family.is_empty() {
             return;
+        }
+    }
+}
+
+/// Kills all beneath a keeper, which is held still meanwhile and adopts whoever loses its parent, and then the keeper.
+fn end_kept(keeper: u32) {
+    let Some(group) = pid(keeper) else { return };
+    let _ = kill_process_group(group, Signal::STOP);
+    end_descendants(keeper);
+    let _ = kill_process_group(group, Signal::KILL);
+}
+
+/// Kills all beneath a keeper and leaves the keeper itself.
+pub(super) fn end_descendants(keeper: u32) {
+    for _ in 0..KEPT_ROUNDS {
+        let mut beneath = family(keeper);
+        beneath.retain(|one| one.pid != keeper);
+        if beneath.is_empty() {
+            return;
+        }
+        let handles: Vec<OwnedFd> = beneath.iter().filter_map(handle_of).collect();
+        for handle in &handles {
+            let _ = pidfd_send_signal(handle, Signal::KILL);
+        }
+        for handle in &handles {
+            let _ = poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&LAST_BREATH));
         }
     }
 }

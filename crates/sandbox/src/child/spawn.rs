@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::reexec::ARGUMENT;
 use super::running::AgentChild;
 use super::wire::{Orders, Report, send_stdin};
-use super::{AgentSpec, Confinement, SpawnError, Stage, allow, program};
+use super::{AgentSpec, Confinement, SpawnError, Stage, allow, keep, program};
 
 /// How long the helper may take for each message. It needs about a millisecond.
 const HELPER_WAIT: Duration = Duration::from_secs(30);
@@ -23,6 +23,7 @@ const HELPER_WAIT: Duration = Duration::from_secs(30);
 pub struct Prepared {
     orders: Orders,
     helper_exe: PathBuf,
+    kept: bool,
 }
 
 /// Finds the program and decides what it may reach. `helper_exe` is a program whose `main` calls
@@ -32,7 +33,8 @@ pub struct Prepared {
 /// # Errors
 /// Everything that can be refused before anything is started.
 pub fn prepare(spec: &AgentSpec, helper_exe: &Path) -> Result<Prepared, SpawnError> {
-    Ok(Prepared { orders: orders(spec, helper_exe)?, helper_exe: helper_exe.to_owned() })
+    let orders = orders(spec, helper_exe)?;
+    Ok(Prepared { orders, helper_exe: helper_exe.to_owned(), kept: spec.kept })
 }
 
 /// [`prepare`] and [`Prepared::start`] in one.
@@ -51,23 +53,20 @@ impl Prepared {
     /// # Errors
     /// Every error means that nothing of the program ran.
     pub fn start(&self) -> Result<AgentChild, SpawnError> {
-        let (mut socket, theirs) = UnixStream::pair().map_err(SpawnError::Helper)?;
-        socket.set_read_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
-        socket.set_write_timeout(Some(HELPER_WAIT)).map_err(SpawnError::Helper)?;
+        let (mut socket, theirs) = socket().map_err(SpawnError::Helper)?;
         let (agent_stdin, stdin) = io::pipe().map_err(SpawnError::Helper)?;
-
-        #[expect(clippy::disallowed_methods, reason = "the one place where the helper is started")]
-        let mut command = Command::new(&self.helper_exe);
-        command
-            .arg(ARGUMENT)
-            .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = start(command).map_err(SpawnError::Helper)?;
+        let mut orders = self.orders.clone();
+        let (mut child, lifeline) = if self.kept {
+            let (keeper, lifeline) = self.keeper(theirs).map_err(SpawnError::Helper)?;
+            // The keeper starts the program, and is what it dies with.
+            orders.parent = keeper.id();
+            (keeper, Some(lifeline))
+        } else {
+            (self.helper(ARGUMENT, theirs).map_err(SpawnError::Helper)?, None)
+        };
         let stdin = ChildStdin::from(OwnedFd::from(stdin));
-        match hand_over(&mut socket, agent_stdin.as_fd(), &self.orders) {
-            Ok(confinement) => Ok(AgentChild::new(child, stdin, confinement)),
+        match hand_over(&mut socket, agent_stdin.as_fd(), &orders) {
+            Ok(confinement) => Ok(AgentChild::new(child, stdin, confinement, lifeline)),
             Err(error) => {
                 // It is either gone or not to be trusted to go.
                 let _ = child.kill();
@@ -76,6 +75,36 @@ impl Prepared {
             }
         }
     }
+
+    /// Starts our own binary again, with its socket as standard input.
+    fn helper(&self, argument: &str, socket: UnixStream) -> io::Result<Child> {
+        #[expect(clippy::disallowed_methods, reason = "the one place where the helper is started")]
+        let mut command = Command::new(&self.helper_exe);
+        command
+            .arg(argument)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(socket)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        start(command)
+    }
+
+    /// Starts a keeper and gives it the socket of the helper that it is to start.
+    fn keeper(&self, theirs: UnixStream) -> io::Result<(Child, UnixStream)> {
+        let (lifeline, end) = socket()?;
+        let keeper = self.helper(keep::ARGUMENT, end)?;
+        // When it is gone already, nobody answers on the helper's socket, which is seen there.
+        let _ = send_stdin(&lifeline, theirs.as_fd());
+        Ok((keeper, lifeline))
+    }
+}
+
+/// Both ends of a socket; ours waits for nobody for ever.
+fn socket() -> io::Result<(UnixStream, UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_read_timeout(Some(HELPER_WAIT))?;
+    ours.set_write_timeout(Some(HELPER_WAIT))?;
+    Ok((ours, theirs))
 }
 
 /// Where the helper's file is, or would be: of one that was replaced, the system says `(deleted)`.
@@ -106,7 +135,7 @@ fn orders(spec: &AgentSpec, helper_exe: &Path) -> Result<Orders, SpawnError> {
         paths.push(place_of(helper_exe));
         let cut = allow::forbidden(&paths)?;
         rules = allow::rules(spec, &found, &scratch, &cut)?;
-        forbidden = cut.into_iter().map(|one| one.path).collect();
+        forbidden = cut.iter().map(|one| one.path().to_owned()).collect();
     }
     Ok(Orders {
         parent: std::process::id(),

@@ -55,6 +55,9 @@ pub struct AgentSpec {
     pub forbidden: Vec<PathBuf>,
     /// False: no Landlock, no socket filter, capabilities kept. For an operator who said so.
     pub confined: bool,
+    /// True: a small process of ours stays between, by which every descendant is found and ended with the program,
+    /// and with this process however it ends. It runs as the same user: an unconfined program can kill it.
+    pub kept: bool,
     /// What of the network it may use, when confined.
     pub network: Network,
     /// Folders where programs are looked for, separated by colons.
@@ -77,6 +80,7 @@ impl AgentSpec {
             readable: Vec::new(),
             forbidden: Vec::new(),
             confined: true,
+            kept: false,
             network: Network::Denied,
             search_path: DEFAULT_PATH.into(),
             home: None,

@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use portcullis_sandbox::child::SpawnError;
+
 use crate::agents::{Field, alive, ends, example, lines, start};
 
 /// What the program says when it is started without the re-exec; it must have ended well.
@@ -148,6 +150,86 @@ fn the_end_of_an_agent_is_the_end_of_its_family() {
         }
         assert!(family.iter().all(|pid| ends(*pid)), "{how}");
     }
+}
+
+/// The number of a descendant that left its session and lost its parent.
+fn orphan(stdout: &mut impl std::io::BufRead) -> u32 {
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let pid = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(alive(pid) && leads_a_session(pid), "control: {line}");
+    pid
+}
+
+#[test]
+fn beneath_a_keeper_nobody_outlives_the_program() {
+    for how in ["kill", "drop", "exit", "no keeper"] {
+        let f = Field::new();
+        let mut spec = f.spec(&["orphan", if how == "exit" { "echo" } else { "sleep" }]);
+        (spec.kept, spec.confined) = (how != "no keeper", how == "kill");
+        let mut agent = start(&spec).unwrap();
+        let mut stdout = BufReader::new(agent.stdout.take().unwrap());
+        let orphan = orphan(&mut stdout);
+        match how {
+            "kill" | "no keeper" => {
+                agent.kill();
+                agent.wait().unwrap();
+            }
+            "drop" => drop(agent),
+            _ => {
+                drop(agent.stdin.take());
+                assert!(agent.wait().unwrap().success());
+            }
+        }
+        if how == "no keeper" {
+            assert!(alive(orphan), "control: without one it is not found");
+            let _ = Command::new("kill").arg("-9").arg(orphan.to_string()).status();
+        } else {
+            assert!(ends(orphan), "{how}");
+        }
+    }
+}
+
+#[test]
+fn beneath_a_keeper_nobody_outlives_the_parent() {
+    let f = Field::new();
+    let mut parent = Command::new(example("confine"))
+        .args(["--kept", "--unconfined", "--scratch"])
+        .args([f.scratch.as_os_str(), "--".as_ref(), f.probe.as_os_str()])
+        .args(["orphan", "sleep"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(parent.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let keeper: u32 = line.split(' ').next().unwrap().parse().unwrap();
+    let orphan = orphan(&mut stdout);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    assert!(ends(orphan), "it outlived the parent");
+    assert!(ends(keeper), "the keeper outlived the parent");
+}
+
+#[test]
+fn a_keeper_passes_streams_status_and_refusals_on() {
+    let f = Field::new();
+    let mut spec = f.spec(&["leads", "fds", "env", "cwd", "echo"]);
+    spec.kept = true;
+    let mut agent = start(&spec).unwrap();
+    agent.stdin.take().unwrap().write_all(b"word\n").unwrap();
+    let mut text = String::new();
+    agent.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    let cwd = f.scratch.display();
+    assert_eq!(text, format!("leads ok true\nfds ok 3\nenv ok\ncwd ok {cwd}\necho ok word\n"));
+    assert!(agent.wait().unwrap().success());
+
+    (spec.program, spec.args) = ("/bin/sh".into(), vec!["-c".into(), "exit 7".into()]);
+    assert_eq!(start(&spec).unwrap().wait().unwrap().code(), Some(7));
+    spec.args = vec!["-c".into(), "kill -9 $$".into()];
+    assert_eq!(start(&spec).unwrap().wait().unwrap().code(), Some(128 + 9));
+    spec.scratch = f.base.join("none");
+    assert!(matches!(start(&spec), Err(SpawnError::Scratch { .. })));
 }
 
 /// Whether the process leads a session of its own, which it may take a moment to do.

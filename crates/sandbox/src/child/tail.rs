@@ -1,4 +1,4 @@
-//! The end of what the agent's program wrote to its standard error.
+//! The end of what a program wrote to its standard error.
 
 use portcullis_canon::sanitize;
 
@@ -8,21 +8,23 @@ pub const STDERR_TAIL_BYTES: usize = 8 * 1024;
 /// How much of it goes into a sentence for the operator.
 const QUOTE_BYTES: usize = 512;
 
-/// A bounded tail.
+/// The last [`STDERR_TAIL_BYTES`] of what was pushed.
 #[derive(Debug, Default)]
-pub(crate) struct Tail {
+pub struct Tail {
     bytes: Vec<u8>,
 }
 
 impl Tail {
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    /// Takes more of it.
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         let over = self.bytes.len().saturating_sub(STDERR_TAIL_BYTES);
         self.bytes.drain(..over);
     }
 
     /// The lines, safe to print.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         let lines = self.bytes.trim_ascii().split(|byte| *byte == b'\n');
         lines
             .map(|line| sanitize::line_bytes(line.trim_ascii_end()))
@@ -31,7 +33,8 @@ impl Tail {
     }
 
     /// The last of it in one line, safe to print and short; `None` when nothing was written.
-    pub(crate) fn quote(&self) -> Option<String> {
+    #[must_use]
+    pub fn quote(&self) -> Option<String> {
         let text = self.lines().join(" / ");
         let from = text.ceil_char_boundary(text.len().saturating_sub(QUOTE_BYTES));
         let end = text.get(from..).filter(|end| !end.is_empty())?;
@@ -41,6 +44,7 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]

@@ -1,0 +1,314 @@
+//! What was asked of a server and what came of it: an answer counts only for a request that was written and is open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use portcullis_canon::Value;
+use tokio::sync::watch;
+
+/// The most answers and lines without sense that one session takes before it ends.
+pub(super) const MAX_STRAYS: u32 = 100;
+
+/// The most given-up requests that are remembered, the newest: a later answer to one of them is dropped in silence.
+const MAX_GIVEN_UP: usize = 1_024;
+
+/// What a request is for, which decides what becomes of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// `server/discover` or `initialize`.
+    Handshake,
+    /// The subscription to changes, whose answer is its end.
+    Listen,
+    /// A page of tools or a call: the answer is kept as it came.
+    Kept,
+}
+
+/// What a server answered, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// A result.
+    Result(Value),
+    /// An error: its code, and its message, which is not safe to print.
+    Error(i64, String),
+}
+
+/// What is to be done with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It was waited for.
+    Asked(What),
+    /// Nobody waits any more.
+    Late,
+    /// Nobody asked.
+    Stray,
+}
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    /// The server closed its output or ended.
+    #[error("it closed the connection")]
+    Closed,
+    /// It closed its input, or takes nothing any more.
+    #[error("it does not read what it is sent")]
+    Deaf,
+    /// A longer line than is kept.
+    #[error("it wrote a line of more than {} bytes", super::MAX_LINE_BYTES)]
+    LongLine,
+    /// More values in one line than are kept.
+    #[error("it wrote a line of more than {} values", super::line::MAX_VALUES)]
+    ManyValues,
+    /// A line that looks like a message and is none.
+    #[error("it wrote a line that is no strict JSON: {0}")]
+    NotJson(String),
+    /// An answer of the handshake that cannot be read.
+    #[error("its answer to `{0}` has another shape than the protocol gives it")]
+    Shape(&'static str),
+    /// Answers that nobody asked for, or lines that are no messages.
+    #[error("it wrote more than {MAX_STRAYS} lines that answer nothing that was asked")]
+    Strays,
+    /// Notices and requests without end.
+    #[error("it floods the connection with what nobody asked for")]
+    Flood,
+    /// The subscription to changes ended while the session went on.
+    #[error("it ended the subscription to changes of its tools")]
+    Unsubscribed,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Not a byte of it was written.
+    Queued,
+    /// It may have been written.
+    Written,
+    Answered(Reply),
+}
+
+#[derive(Debug)]
+struct Ask {
+    what: What,
+    stage: Stage,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: BTreeMap<i64, Ask>,
+    /// Given up before they came by.
+    withdrawn: BTreeSet<i64>,
+    /// Given up after they may have been written.
+    given_up: BTreeSet<i64>,
+    strays: u32,
+    fault: Option<Fault>,
+}
+
+/// All requests of one session.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    state: Mutex<State>,
+    changes: AtomicU64,
+    over: watch::Sender<bool>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        let over = watch::Sender::new(false);
+        Self { state: Mutex::default(), changes: AtomicU64::new(0), over }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No guard is held over anything that could panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a request that is about to be queued. False when it was withdrawn meanwhile, or the session is over.
+    pub(super) fn ask(&self, id: i64, what: What) -> bool {
+        let mut state = self.state();
+        if state.withdrawn.remove(&id) || state.fault.is_some() {
+            return false;
+        }
+        if what == What::Handshake {
+            // One question of the handshake takes the place of another that stayed without an answer.
+            let earlier = state.asked.iter().filter(|(_, ask)| ask.what == What::Handshake);
+            let earlier: Vec<i64> = earlier.map(|(id, _)| *id).collect();
+            earlier.into_iter().for_each(|id| state.give_up(id));
+        }
+        state.asked.insert(id, Ask { what, stage: Stage::Queued });
+        true
+    }
+
+    /// Just before the first byte of a request is written. False when it is not to be written any more.
+    pub(super) fn begin(&self, id: i64) -> bool {
+        let mut state = self.state();
+        match state.asked.get_mut(&id) {
+            Some(ask) => {
+                ask.stage = Stage::Written;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// An answer arrived.
+    pub(super) fn answer(&self, id: Option<i64>, reply: Reply) -> Arrival {
+        let mut state = self.state();
+        let Some(id) = id else { return Arrival::Stray };
+        if state.given_up.remove(&id) {
+            return Arrival::Late;
+        }
+        match state.asked.get_mut(&id) {
+            Some(ask) if matches!(ask.stage, Stage::Written) => {
+                let what = ask.what;
+                if what == What::Kept {
+                    ask.stage = Stage::Answered(reply);
+                } else {
+                    state.asked.remove(&id);
+                }
+                Arrival::Asked(what)
+            }
+            // Answered twice, or before it was asked.
+            _ => Arrival::Stray,
+        }
+    }
+
+    /// The answer to a request, once it came.
+    pub(super) fn take(&self, id: i64) -> Option<Reply> {
+        let mut state = self.state();
+        if !matches!(state.asked.get(&id)?.stage, Stage::Answered(_)) {
+            return None;
+        }
+        match state.asked.remove(&id)?.stage {
+            Stage::Answered(reply) => Some(reply),
+            Stage::Queued | Stage::Written => None,
+        }
+    }
+
+    /// Gives a request up. True when the server may have seen it: what became of it is not known then.
+    pub(super) fn give_up(&self, id: i64) -> bool {
+        let mut state = self.state();
+        match state.asked.get(&id).map(|ask| &ask.stage) {
+            None => {
+                state.withdrawn.insert(id);
+                false
+            }
+            Some(Stage::Queued) => {
+                state.asked.remove(&id);
+                false
+            }
+            Some(Stage::Written | Stage::Answered(_)) => {
+                state.give_up(id);
+                true
+            }
+        }
+    }
+
+    /// Whether the open request of this number is a subscription.
+    pub(super) fn is_subscription(&self, id: Option<i64>) -> bool {
+        let state = self.state();
+        id.and_then(|id| state.asked.get(&id)).is_some_and(|ask| ask.what == What::Listen)
+    }
+
+    /// Counts what made no sense.
+    pub(super) fn stray(&self) -> Result<(), Fault> {
+        let mut state = self.state();
+        state.strays = state.strays.saturating_add(1);
+        if state.strays > MAX_STRAYS { Err(Fault::Strays) } else { Ok(()) }
+    }
+
+    /// The server said that its tools changed.
+    pub(super) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Ends the session; the first reason stays.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.state().fault.get_or_insert(fault);
+        self.over.send_replace(true);
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.state().fault.clone()
+    }
+
+    /// Waits until the session is over.
+    pub(super) async fn over(&self) {
+        // The sender lives in `self`, so the wait ends with a true value only.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+}
+
+impl State {
+    fn give_up(&mut self, id: i64) {
+        self.asked.remove(&id);
+        self.given_up.insert(id);
+        while self.given_up.len() > MAX_GIVEN_UP {
+            self.given_up.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> Reply {
+        Reply::Result(Value::from("done"))
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_only_after_its_request_was_written() {
+        let ledger = Ledger::new();
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "before it was asked");
+        assert!(ledger.ask(1, What::Kept));
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "before it was written");
+        assert!(ledger.begin(1));
+        assert_eq!(ledger.take(1), None);
+        assert_eq!(ledger.answer(Some(2), reply()), Arrival::Stray, "another one");
+        assert_eq!(ledger.answer(None, reply()), Arrival::Stray, "none");
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Asked(What::Kept));
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "the second time");
+        assert_eq!(ledger.take(1), Some(reply()));
+        assert_eq!(ledger.take(1), None);
+    }
+
+    #[test]
+    fn what_was_given_up_says_whether_it_may_have_been_seen() {
+        let ledger = Ledger::new();
+        assert!(!ledger.give_up(1), "it did not come by yet");
+        assert!(!ledger.ask(1, What::Kept), "and is not queued any more");
+        assert!(ledger.ask(2, What::Kept));
+        assert!(!ledger.give_up(2), "it was not written");
+        assert!(!ledger.begin(2), "and is not written any more");
+        assert!(ledger.ask(3, What::Kept) && ledger.begin(3));
+        assert!(ledger.give_up(3), "it may have been seen");
+        assert_eq!(ledger.answer(Some(3), reply()), Arrival::Late);
+        assert_eq!(ledger.answer(Some(3), reply()), Arrival::Stray, "once");
+        assert_eq!(ledger.take(3), None);
+    }
+
+    #[test]
+    fn the_second_question_of_the_handshake_gives_the_first_up() {
+        let ledger = Ledger::new();
+        assert!(ledger.ask(0, What::Handshake) && ledger.begin(0));
+        assert!(ledger.ask(1, What::Handshake) && ledger.begin(1));
+        assert_eq!(ledger.answer(Some(0), reply()), Arrival::Late);
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Asked(What::Handshake));
+    }
+
+    #[test]
+    fn strays_are_counted_and_the_first_fault_stays() {
+        let ledger = Ledger::new();
+        for _ in 0..MAX_STRAYS {
+            assert_eq!(ledger.stray(), Ok(()));
+        }
+        assert_eq!(ledger.stray(), Err(Fault::Strays));
+        ledger.fail(Fault::Strays);
+        ledger.fail(Fault::Closed);
+        assert_eq!(ledger.fault(), Some(Fault::Strays));
+        assert!(!ledger.ask(9, What::Kept), "nothing is asked any more");
+    }
+}

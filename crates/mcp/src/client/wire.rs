@@ -1,0 +1,87 @@
+//! Where `rmcp` meets our pipes: it queues what it wants to say, and gets what was asked for.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use portcullis_canon::to_vec;
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+};
+use rmcp::transport::Transport;
+use tokio::sync::{mpsc, oneshot};
+
+use super::ledger::{Ledger, What};
+use super::pipes::Outgoing;
+
+/// A message did not go out.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the message was not written")]
+pub(super) struct NotWritten;
+
+/// One end of the pipes.
+pub(super) struct Wire {
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) outgoing: mpsc::Sender<Outgoing>,
+    pub(super) incoming: mpsc::Receiver<ServerJsonRpcMessage>,
+}
+
+/// The number of a request, which `rmcp` counts.
+pub(super) fn number(id: &RequestId) -> Option<i64> {
+    match id {
+        RequestId::Number(number) => Some(*number),
+        RequestId::String(_) => None,
+    }
+}
+
+fn what(request: &ClientRequest) -> What {
+    match request {
+        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_) => What::Handshake,
+        ClientRequest::SubscriptionsListenRequest(_) => What::Listen,
+        _ => What::Kept,
+    }
+}
+
+impl Wire {
+    /// Enters a message in the ledger and makes its line.
+    fn prepare(
+        &self,
+        message: &ClientJsonRpcMessage,
+    ) -> Result<(Vec<u8>, Option<i64>), NotWritten> {
+        let mut line = to_vec(message).map_err(|_| NotWritten)?;
+        line.push(b'\n');
+        let JsonRpcMessage::Request(request) = message else { return Ok((line, None)) };
+        let id = number(&request.id).ok_or(NotWritten)?;
+        if self.ledger.ask(id, what(&request.request)) {
+            Ok((line, Some(id)))
+        } else {
+            Err(NotWritten)
+        }
+    }
+}
+
+impl Transport<RoleClient> for Wire {
+    type Error = NotWritten;
+
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), NotWritten>> + Send + 'static {
+        let (prepared, outgoing) = (self.prepare(&message), self.outgoing.clone());
+        async move {
+            let (line, id) = prepared?;
+            let (written, wait) = oneshot::channel();
+            let outgoing_line = Outgoing { line, id, written: Some(written) };
+            outgoing.send(outgoing_line).await.map_err(|_| NotWritten)?;
+            wait.await.map_err(|_| NotWritten)
+        }
+    }
+
+    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+        self.incoming.recv().await
+    }
+
+    async fn close(&mut self) -> Result<(), NotWritten> {
+        Ok(())
+    }
+}
