@@ -55,11 +55,17 @@ pub enum Kind {
     Budget,
     /// The run that a call starts: the id of the one follows from the other.
     ChildRun,
+    /// A call as a host asks for it.
+    Request,
+    /// A run of a request, by its number.
+    RequestRun,
+    /// The thread that a host names.
+    NamedThread,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -82,6 +88,9 @@ impl Kind {
         Self::Fence,
         Self::Budget,
         Self::ChildRun,
+        Self::Request,
+        Self::RequestRun,
+        Self::NamedThread,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -110,6 +119,9 @@ impl Kind {
             Self::Fence => "fence",
             Self::Budget => "budget",
             Self::ChildRun => "child-run",
+            Self::Request => "request",
+            Self::RequestRun => "request-run",
+            Self::NamedThread => "named-thread",
         }
     }
 }
