@@ -17,7 +17,11 @@
 #![forbid(unsafe_code)]
 
 mod listing;
+mod serve;
 mod session;
 
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use serve::{
+    Hearing, HostCall, HostReply, MAX_MESSAGE_BYTES, ServeError, Served, ServedTool, serve,
+};
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
