@@ -57,11 +57,17 @@ pub enum Kind {
     ChildRun,
     /// One part of a tool as a server advertised it: the part's name, then its canonical bytes if it is there.
     Pin,
+    /// A call as a host asks for it.
+    Request,
+    /// A run of a request, by its number.
+    RequestRun,
+    /// The thread that a host names.
+    NamedThread,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -85,6 +91,9 @@ impl Kind {
         Self::Budget,
         Self::ChildRun,
         Self::Pin,
+        Self::Request,
+        Self::RequestRun,
+        Self::NamedThread,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -114,6 +123,9 @@ impl Kind {
             Self::Budget => "budget",
             Self::ChildRun => "child-run",
             Self::Pin => "pin",
+            Self::Request => "request",
+            Self::RequestRun => "request-run",
+            Self::NamedThread => "named-thread",
         }
     }
 }

@@ -59,6 +59,11 @@ pub(crate) enum Command {
     Spend(commands::spend::Args),
     /// List providers of models: what is configured, and whether it answers
     Models(commands::models::Args),
+    /// Serve the tools to an MCP host, each call through the gate
+    ///
+    /// It speaks MCP over standard input and output, so a host starts it. What an operator has to know is told on standard
+    /// error.
+    Proxy(commands::proxy::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person

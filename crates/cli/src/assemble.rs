@@ -13,6 +13,7 @@ use portcullis_audit::keys::{
 use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
 use portcullis_sandbox::identity::LinuxProcesses;
+use portcullis_server::proxy::Completing;
 use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_tools::Files;
@@ -120,6 +121,23 @@ pub(crate) fn gatehouse(
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
+/// Everything for `proxy`: the same tools, each of which completes its run, and none that starts others.
+pub(crate) fn hosts_gatehouse(
+    globals: &Globals,
+    mode: OpenMode,
+    config: &Config,
+    files: Option<&Path>,
+    observers: Vec<Arc<dyn Observer>>,
+) -> Result<Gatehouse, Failure> {
+    let sources = sources(globals, config, files, None, For::Calls)?;
+    let completing = |source| Arc::new(Completing::new(source)) as Arc<dyn ToolSource>;
+    let tools = Tools::register(sources.into_iter().map(completing).collect())?;
+    let (keys, remarks) = reviewers(globals, config)?;
+    let store = writer(globals, mode, observers)?;
+    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    Ok(Gatehouse { database: store, parts, remarks })
+}
+
 /// The tools that this command has: on this folder if there is one, and on the network if the operator named places.
 pub(crate) fn tools(
     globals: &Globals,
@@ -128,6 +146,18 @@ pub(crate) fn tools(
     recording: Option<&Path>,
     purpose: For,
 ) -> Result<Tools, Failure> {
+    let tools = Tools::register(sources(globals, config, files, recording, purpose)?)?;
+    Ok(if config.children { tools.with_children()? } else { tools })
+}
+
+/// Where the tools come from.
+fn sources(
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+    recording: Option<&Path>,
+    purpose: For,
+) -> Result<Vec<Arc<dyn ToolSource>>, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
         let mut forbidden = out_of_reach(globals, config)?;
@@ -138,8 +168,7 @@ pub(crate) fn tools(
     if let Some(choice) = &config.http {
         sources.push(Arc::new(http::open(choice, purpose)?));
     }
-    let tools = Tools::register(sources)?;
-    Ok(if config.children { tools.with_children()? } else { tools })
+    Ok(sources)
 }
 
 fn parts(

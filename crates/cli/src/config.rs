@@ -4,6 +4,7 @@ mod credentials;
 mod http;
 pub(crate) mod models;
 mod numbers;
+mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -31,6 +32,8 @@ pub(crate) use credentials::{CredentialSource, Credentials};
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
 use numbers::{Given, Number, RawLimits};
+pub(crate) use proxy::ProxyChoice;
+use proxy::RawProxy;
 
 /// How a configuration is read.
 const FILE: Trusted = Trusted { what: "configuration", code: Code::Config, most: 1024 * 1024 };
@@ -69,6 +72,8 @@ pub(crate) struct Config {
     pub(crate) head: Option<PathBuf>,
     /// Whether a run may start others.
     pub(crate) children: bool,
+    /// How calls of MCP hosts are held, repeated and counted.
+    pub(crate) proxy: ProxyChoice,
 }
 
 impl Default for Config {
@@ -88,6 +93,7 @@ impl Default for Config {
             reviewers: Vec::new(),
             head: None,
             children: false,
+            proxy: ProxyChoice::default(),
         }
     }
 }
@@ -108,6 +114,7 @@ struct Raw {
     reviewers: Vec<RawReviewer>,
     head: RawHead,
     children: RawChildren,
+    proxy: RawProxy,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -267,6 +274,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
+        proxy: proxy::read(&raw.proxy)?,
     })
 }
 

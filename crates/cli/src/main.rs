@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 fn begin(cli: Cli) -> Result<Exit, Failure> {
     let globals = cli.globals()?;
     let mut runtime = match &cli.command {
-        Command::Run(_) | Command::Resume(_) | Command::Demo(_) => {
+        Command::Run(_) | Command::Resume(_) | Command::Demo(_) | Command::Proxy(_) => {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
             builder.worker_threads(2);
             builder
@@ -116,6 +116,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Cancel(args) => commands::cancel::run(args, globals).await,
         Command::Explain(args) => commands::explain::run(args, globals).await,
         Command::Diff(args) => commands::diff::run(args, globals).await,
+        Command::Proxy(args) => commands::proxy::run(args, globals).await,
         Command::Verify(args) => commands::verify::run(args, globals).await,
         Command::Recheck(args) => commands::recheck::run(args, globals).await,
         Command::Key(args) => commands::key::run(args, globals).await,

@@ -34,6 +34,7 @@ pub mod question;
 pub mod recovery;
 pub mod refold;
 pub mod refusal;
+pub mod request;
 pub mod row;
 pub mod run;
 pub mod scope;

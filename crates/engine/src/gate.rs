@@ -48,7 +48,26 @@ impl Gate {
     pub async fn begin(&self, scope: &Scope, task: Task) -> Result<HeldRun, GateError> {
         let (parts, scope) = (self.parts.clone(), scope.clone());
         crate::owned::run(&self.parts.spawn, async move {
-            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, task).await?)))
+            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, None, task).await?)))
+        })
+        .await
+    }
+
+    /// Creates the run that has this id, as [`Gate::begin`] does; the task's thread is opened where there is none yet. Of
+    /// several that begin it at once, one does.
+    ///
+    /// # Errors
+    /// [`portcullis_domain::ports::StoreError::Stale`] when somebody else began the run, or opened the thread, first: look
+    /// again. Else as [`Gate::begin`].
+    pub async fn begin_as(
+        &self,
+        scope: &Scope,
+        run: RunId,
+        task: Task,
+    ) -> Result<HeldRun, GateError> {
+        let (parts, scope) = (self.parts.clone(), scope.clone());
+        crate::owned::run(&self.parts.spawn, async move {
+            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, Some(run), task).await?)))
         })
         .await
     }

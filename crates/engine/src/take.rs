@@ -70,11 +70,21 @@ pub(crate) enum Taken {
     Ended(EndReason),
 }
 
-/// Creates a run and takes its lease.
-pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Core, GateError> {
+/// Creates a run and takes its lease. One that is given its id is created by whoever comes first, and opens its thread
+/// where nobody has.
+pub(crate) async fn begin(
+    parts: &Parts,
+    scope: &Scope,
+    named: Option<RunId>,
+    task: Task,
+) -> Result<Core, GateError> {
     task.limits.check()?;
     let entropy = parts.entropy.as_ref();
-    let run = RunId::draw(parts.clock.now(), entropy);
+    let run = named.unwrap_or_else(|| RunId::draw(parts.clock.now(), entropy));
+    let opens = match task.thread {
+        Some(thread) if named.is_some() => parts.store.thread(scope, thread).await?.is_none(),
+        thread => thread.is_none(),
+    };
     let root = match task.parent {
         None => run,
         Some(parent) => {
@@ -88,7 +98,7 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     let salt_bytes = salt.bytes().to_vec();
     let goal = task.goal.clone();
     let now = parts.clock.now();
-    parts.store.append(scope, first_append(parts, now, task, run, root, salt)).await?;
+    parts.store.append(scope, first_append(parts, now, task, (run, root, opens), salt)).await?;
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
     // Whoever is stopped here for a whole term finds another's lease, and must not take it for its own.
@@ -102,13 +112,12 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     Ok(core)
 }
 
-/// Thread, run, lease and first step, in one append.
+/// Thread if it is to be opened, run, lease and first step, in one append.
 fn first_append(
     parts: &Parts,
     now: Timestamp,
     task: Task,
-    run: RunId,
-    root: RunId,
+    (run, root, opens): (RunId, RunId, bool),
     salt: Content,
 ) -> Append {
     let entropy = parts.entropy.as_ref();
@@ -132,7 +141,7 @@ fn first_append(
     let opened = StepOpened { index: 0, batch: 1, batch_index: 0 };
     let on_run = |step, body| NewEvent { stream: run.into(), step, at: now, body };
     let mut events = Vec::new();
-    if task.thread.is_none() {
+    if opens {
         let body = Body::ThreadOpened(ThreadOpened { owner: task.owner });
         events.push(NewEvent { stream: thread.into(), step: None, at: now, body });
     }

@@ -94,6 +94,17 @@ impl Tools {
         reads.map(|spec| spec.name.clone()).collect()
     }
 
+    /// The specs, in the order of their names.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.by_name.values().map(|tool| &tool.described.spec)
+    }
+
+    /// All tools as an agent sees them, in the order of their names: without what the operator fixed or the gate fills.
+    #[must_use]
+    pub fn shown(&self) -> Vec<AdvertisedTool> {
+        self.by_name.values().map(|tool| tool.described.advertised()).collect()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Tool> {
         self.by_name.get(name)
     }

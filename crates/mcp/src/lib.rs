@@ -20,6 +20,7 @@ mod client;
 mod listing;
 mod output;
 mod pin;
+mod serve;
 mod session;
 mod source;
 
@@ -29,6 +30,9 @@ pub use pin::{
     Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
+};
+pub use serve::{
+    Hearing, HostCall, HostReply, MAX_MESSAGE_BYTES, ServeError, Served, ServedTool, serve,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
 pub use source::{McpTools, OpenError, PinnedTools, listed};

@@ -12,6 +12,7 @@ pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;
 pub(crate) mod models;
+pub(crate) mod proxy;
 pub(crate) mod recheck;
 pub(crate) mod reject;
 pub(crate) mod resume;

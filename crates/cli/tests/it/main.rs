@@ -26,6 +26,7 @@ mod json_fields;
 mod launching;
 mod model;
 mod provider;
+mod proxy;
 mod recheck;
 mod scene;
 mod setup;

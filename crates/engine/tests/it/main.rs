@@ -33,6 +33,7 @@ mod limits;
 mod recheck;
 mod recovery;
 mod registering;
+mod requests;
 mod runner;
 mod same_input;
 mod steps;

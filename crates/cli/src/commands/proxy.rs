@@ -1,0 +1,203 @@
+//! `portcullis proxy`: serves the tools to an MCP host over standard input and output, each call through the gate.
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_canon::{Object, Value, sanitize};
+use portcullis_domain::id::QuestionId;
+use portcullis_domain::label::Name;
+use portcullis_domain::ports::Observer;
+use portcullis_domain::question::QuestionKind;
+use portcullis_domain::scope::Scope;
+use portcullis_engine::{GateError, operator};
+use portcullis_mcp::{Served as _, serve};
+use portcullis_server::proxy::{Notes, Proxy, Settings, Wakes};
+use portcullis_store::sqlite::open::OpenMode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::{Notify, oneshot};
+
+use crate::args::Globals;
+use crate::assemble;
+use crate::config;
+use crate::drive;
+use crate::exit::Exit;
+use crate::failure::{Code, Failure};
+use crate::heads::Heads;
+use crate::signals::Signals;
+use crate::start;
+
+/// Bytes that are read from the host at once.
+const CHUNK: usize = 64 * 1024;
+
+/// How long a host has to read the last answers.
+const WRITING: Duration = Duration::from_secs(2);
+
+/// Arguments of `proxy`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The folder whose files the host may ask to read and change
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// The conversation that this host's calls belong to [default: a new one for each connection]
+    #[arg(long, value_name = "NAME")]
+    thread: Option<String>,
+    /// Whose calls they are, as a label [default: the person of your key, else your user name]
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+}
+
+/// Serves one host until it closes standard input, or a signal comes. Calls that are on their way finish.
+pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
+    if args.owner.as_deref().is_some_and(|owner| Name::new(owner).is_err()) {
+        return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
+    }
+    let config = config::load(globals)?;
+    let flags = start::Flags { files: args.files, ..start::Flags::default() };
+    let files = flags.files(config.files.clone())?;
+    let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
+    assemble::enough_people(globals, &config, &owner)?;
+    let signals = Signals::catch()?;
+    let wakes = Arc::new(Wakes::default());
+    let observers = vec![Arc::clone(&wakes) as Arc<dyn Observer>];
+    let heads = Heads::of(globals, &config)?;
+    let mode = OpenMode::CreateOrOpen;
+    let house = assemble::hosts_gatehouse(globals, mode, &config, files.as_deref(), observers)?;
+    if let Some(heads) = &heads {
+        heads.compare(house.database.as_ref())?;
+        heads.keep(house.database.as_ref())?;
+    }
+    let teller = Arc::new(Teller { globals: globals.clone() });
+    house.remarks.iter().for_each(|remark| teller.say(remark, None));
+    if let Err(error) = operator::sweep_due(&house.parts, &Scope::of_file_owner()).await {
+        teller.say(&format!("not every overdue question was closed: {error}"), None);
+    }
+    let settings = Settings {
+        thread: args.thread,
+        question_ttl_ms: config.limits.question_ttl_ms,
+        grant_ttl_ms: config.limits.grant_ttl_ms,
+        ..config.proxy.over(Settings::of(&owner))
+    };
+    let notes = Arc::clone(&teller) as Arc<dyn Notes>;
+    let proxy = Proxy::open(house.parts, settings, wakes, notes)
+        .map_err(|error| Failure::new(Code::Argument, error.to_string()))?;
+    let exit = attend(Arc::new(proxy), signals, &teller).await?;
+    heads.map_or(Ok(exit), |heads| heads.keep(house.database.as_ref()).map(|()| exit))
+}
+
+/// Serves, and waits for what is on its way. The first signal takes no more calls; the second one waits for nothing.
+async fn attend(proxy: Arc<Proxy>, mut signals: Signals, teller: &Teller) -> Result<Exit, Failure> {
+    let tools = proxy.tools().len();
+    teller.say(&format!("serving {tools} tools to an MCP host on standard input and output"), None);
+    let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (closes, stops, leaves) = (Arc::clone(&proxy), Arc::clone(&first), Arc::clone(&second));
+    tokio::spawn(async move {
+        signals.next().await;
+        closes.close();
+        stops.notify_one();
+        signals.next().await;
+        leaves.notify_one();
+    });
+    let stop = async move { first.notified().await };
+    let (output, written) = standard_output()?;
+    let served = serve(Arc::clone(&proxy) as _, standard_input()?, output, stop).await;
+    proxy.close();
+    tokio::select! {
+        () = proxy.finished() => {}
+        () = second.notified() => return Ok(Exit::Stopped),
+    }
+    // A host that reads nothing any more keeps nobody from leaving.
+    let _ = tokio::time::timeout(WRITING, written).await;
+    served.map(|()| Exit::Done).map_err(|error| Failure::new(Code::Io, error.to_string()))
+}
+
+/// Standard input, read by a thread that nobody waits for: a read that blocks keeps no process from its end.
+fn standard_input() -> Result<DuplexStream, Failure> {
+    let (read, mut write) = tokio::io::duplex(CHUNK);
+    let runtime = tokio::runtime::Handle::current();
+    let pump = move || {
+        let mut input = std::io::stdin().lock();
+        let mut chunk = vec![0_u8; CHUNK];
+        while let Ok(count @ 1..) = input.read(&mut chunk) {
+            let bytes = chunk.get(..count).unwrap_or_default();
+            if runtime.block_on(write.write_all(bytes)).is_err() {
+                return;
+            }
+        }
+    };
+    beside(pump).map(|()| read)
+}
+
+/// Standard output, written by a thread of its own, and the end of what was written.
+fn standard_output() -> Result<(DuplexStream, oneshot::Receiver<()>), Failure> {
+    let (write, mut read) = tokio::io::duplex(CHUNK);
+    let (tell, written) = oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let pump = move || {
+        let mut chunk = vec![0_u8; CHUNK];
+        while let Ok(count @ 1..) = runtime.block_on(read.read(&mut chunk)) {
+            let bytes = chunk.get(..count).unwrap_or_default();
+            let mut output = std::io::stdout().lock();
+            if output.write_all(bytes).and_then(|()| output.flush()).is_err() {
+                break;
+            }
+        }
+        let _ = tell.send(());
+    };
+    beside(pump).map(|()| (write, written))
+}
+
+fn beside(pump: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let begun = std::thread::Builder::new().name("host".to_owned()).spawn(pump);
+    begun.map(drop).map_err(|error| {
+        Failure::new(Code::Io, format!("no thread can be started for the host: {}", error.kind()))
+    })
+}
+
+/// Tells the operator on standard error: standard output is the protocol's.
+struct Teller {
+    globals: Globals,
+}
+
+impl Teller {
+    fn say(&self, note: &str, command: Option<&str>) {
+        let note = sanitize::line(note);
+        let mut out = std::io::stderr().lock();
+        // Whoever closed it does not want to know.
+        let _ = if self.globals.json {
+            let mut object = Object::new();
+            object.insert("note", note.as_ref());
+            if let Some(command) = command {
+                object.insert("command", command);
+            }
+            writeln!(out, "{}", Value::Object(object).to_canonical_string())
+        } else {
+            writeln!(
+                out,
+                "portcullis: {note}{}",
+                command.map_or_else(String::new, |c| format!("\n  {c}"))
+            )
+        };
+    }
+}
+
+impl Notes for Teller {
+    fn asked(&self, question: QuestionId, kind: QuestionKind, tool: &str) {
+        let (note, rest) = match kind {
+            QuestionKind::Approval => (
+                format!("a call of {tool} waits for a person: {question}"),
+                format!("approve {question}"),
+            ),
+            QuestionKind::UnknownOutcome => (
+                format!("it is not known what a call of {tool} did: {question}"),
+                format!("answer {question} happened|did-not-happen|run-again"),
+            ),
+        };
+        self.say(&note, Some(&drive::command(&self.globals, &rest)));
+    }
+
+    fn fault(&self, error: &GateError) {
+        self.say(&format!("a call could not be handled: {error}"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! `[proxy]`: how calls of MCP hosts are held, repeated and counted.
+
+use std::time::Duration;
+
+use portcullis_server::proxy::Settings;
+use serde::Deserialize;
+
+use super::Misfit;
+use super::numbers::{Given, Number};
+
+/// What stands in the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawProxy {
+    hold_ms: Given,
+    repeat_window_ms: Given,
+    max_pending: Given,
+    status_tool: Option<bool>,
+}
+
+/// What it means; nothing where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProxyChoice {
+    hold: Option<Duration>,
+    repeat_window: Option<Duration>,
+    max_pending: Option<u64>,
+    status_tool: Option<bool>,
+}
+
+/// Hosts give up on a call by themselves, most of them within a minute.
+const HOLD: Number = Number {
+    key: "hold_ms",
+    unit: "milliseconds (0 holds no call)",
+    least: 0,
+    most: Some(600_000),
+};
+
+const REPEAT_WINDOW: Number = Number {
+    key: "repeat_window_ms",
+    unit: "milliseconds (0 lets each repeat through)",
+    least: 0,
+    most: Some(30 * 24 * 3_600_000),
+};
+
+const MAX_PENDING: Number =
+    Number { key: "max_pending", unit: "questions", least: 1, most: Some(1_000) };
+
+pub(super) fn read(raw: &RawProxy) -> Result<ProxyChoice, Misfit> {
+    Ok(ProxyChoice {
+        hold: HOLD.read(&raw.hold_ms)?.map(Duration::from_millis),
+        repeat_window: REPEAT_WINDOW.read(&raw.repeat_window_ms)?.map(Duration::from_millis),
+        max_pending: MAX_PENDING.read(&raw.max_pending)?,
+        status_tool: raw.status_tool,
+    })
+}
+
+impl ProxyChoice {
+    /// Settings with what was chosen.
+    pub(crate) fn over(&self, usual: Settings) -> Settings {
+        let named = usual.status_tool.clone().filter(|_| self.status_tool != Some(false));
+        Settings {
+            hold: self.hold.unwrap_or(usual.hold),
+            repeat_window: self.repeat_window.unwrap_or(usual.repeat_window),
+            max_pending: self.max_pending.unwrap_or(usual.max_pending),
+            status_tool: named,
+            ..usual
+        }
+    }
+}

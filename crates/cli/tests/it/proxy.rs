@@ -1,0 +1,283 @@
+//! `proxy` as a process that an MCP host starts: approved by another process, killed, started twice, and stopped.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use portcullis_canon::{Limits, Value, parse};
+
+use crate::home::{Home, text};
+
+/// An MCP host, by the letter of the protocol.
+struct Host {
+    child: Child,
+    write: Option<ChildStdin>,
+    read: BufReader<ChildStdout>,
+    asked: i64,
+}
+
+/// The answer to a call.
+#[derive(Debug)]
+struct Reply {
+    text: String,
+    failed: bool,
+}
+
+impl Reply {
+    fn word(&self) -> &str {
+        self.text.split(": ").next().unwrap()
+    }
+}
+
+impl Host {
+    /// Starts the proxy on the files of this home and says hello.
+    fn start(home: &Home, rules: &str) -> Self {
+        let (rules, files) = (home.write("rules.toml", rules), home.path("files"));
+        let (rules, files) = (rules.display().to_string(), files.display().to_string());
+        let args = ["proxy", "-c", &rules, "--files", &files, "--thread", "editor"];
+        let mut command = home.command(&args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (write, read) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut host = Self { child, write, read, asked: 0 };
+        let hello = host.ask("initialize", r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"host","version":"1"}}"#);
+        assert!(hello.pointer("/result/capabilities/tools").is_some(), "{hello:?}");
+        host.write_line(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        host
+    }
+
+    fn write_line(&mut self, line: &str) {
+        writeln!(self.write.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn send(&mut self, method: &str, params: &str) {
+        self.asked += 1;
+        let id = self.asked;
+        self.write_line(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
+        ));
+    }
+
+    /// The next line of standard output, which has to be a message of the protocol.
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.read.read_line(&mut line).unwrap();
+        let message = parse(line.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap();
+        assert_eq!(text(&message, "jsonrpc"), "2.0");
+        message
+    }
+
+    fn ask(&mut self, method: &str, params: &str) -> Value {
+        self.send(method, params);
+        self.hear()
+    }
+
+    fn send_call(&mut self, tool: &str, arguments: &str) {
+        self.send("tools/call", &format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#));
+    }
+
+    fn hear_reply(&mut self) -> Reply {
+        let answer = self.hear();
+        let result = answer.get("result").unwrap_or_else(|| panic!("{answer:?}"));
+        let said = result.pointer("/content/0/text").and_then(Value::as_str).unwrap();
+        let failed = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
+        Reply { text: said.to_owned(), failed }
+    }
+
+    fn call(&mut self, tool: &str, arguments: &str) -> Reply {
+        self.send_call(tool, arguments);
+        self.hear_reply()
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Closes standard input; how the process ended, and what it said to the operator.
+    fn leave(mut self) -> (ExitStatus, String) {
+        drop(self.write.take());
+        self.ended()
+    }
+
+    fn ended(mut self) -> (ExitStatus, String) {
+        let until = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status, said)
+    }
+}
+
+/// Rules under which every change asks, and no call is held.
+const ASKS: &str = "[classes]\nlocal_mutation = 'ask'\n[proxy]\nhold_ms = 0\n";
+
+/// Rules under which every change is made, and no call is held.
+const MAKES: &str = "[classes]\ndestructive = 'allow'\n[proxy]\nhold_ms = 0\n";
+
+const CREATE: &str = r#"{"path":"a.txt","content":"one"}"#;
+
+const DELETE: &str = r#"{"path":"old.txt"}"#;
+
+/// How many steps the record says were started.
+fn started(db: &Path) -> i64 {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let count = "SELECT count(*) FROM events WHERE kind = 'step.started'";
+    rusqlite::Connection::open_with_flags(db, flags)
+        .and_then(|conn| conn.query_row(count, [], |row| row.get(0)))
+        .unwrap_or(0)
+}
+
+/// The lock for which each change of the files waits.
+fn lock_files(home: &Home) -> fs::File {
+    let held = fs::File::open(home.path("files")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    held
+}
+
+/// A host whose delete has begun and waits for the lock.
+fn in_the_middle(home: &Home) -> (Host, fs::File) {
+    home.write("files/old.txt", "old");
+    let held = lock_files(home);
+    let mut host = Host::start(home, MAKES);
+    host.send_call("files_delete", DELETE);
+    let until = Instant::now() + Duration::from_secs(60);
+    while started(&home.db()) == 0 {
+        assert!(Instant::now() < until, "it does not begin");
+        std::thread::yield_now();
+    }
+    (host, held)
+}
+
+#[test]
+fn a_read_passes_and_a_write_waits_for_another_process_and_is_collected_once() {
+    let home = Home::new();
+    home.write("files/notes.txt", "hello");
+    let mut host = Host::start(&home, ASKS);
+    let read = host.call("files_read", r#"{"path":"notes.txt"}"#);
+    assert!(read.text.contains("hello") && !read.failed, "{read:?}");
+    let waits = host.call("files_create", CREATE);
+    assert_eq!((waits.word(), waits.failed), ("PENDING_APPROVAL", false));
+    assert!(!home.path("files/a.txt").exists());
+    // The command that the operator is told is the one that works.
+    let mut told = BufReader::new(host.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let command = told.find(|line| line.contains(" approve q_")).unwrap();
+    let words: Vec<&str> = command.split_whitespace().skip(1).chain(["--yes"]).collect();
+    home.run(&words).exits(0);
+    assert!(!home.path("files/a.txt").exists(), "an approval alone makes nothing");
+    let collected = host.call("files_create", CREATE);
+    assert!(collected.text.contains("a.txt") && !collected.failed, "{collected:?}");
+    assert_eq!(fs::read_to_string(home.path("files/a.txt")).unwrap(), "one");
+    let again = host.call("files_create", CREATE);
+    assert_eq!((again.word(), again.failed), ("DUPLICATE", true));
+    assert_eq!(started(&home.db()), 2);
+    drop(host.write.take());
+    assert!(host.child.wait().unwrap().success());
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn a_proxy_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_write() {
+    let home = Home::new();
+    let (host, held) = in_the_middle(&home);
+    host.kill();
+    let mut host = Host::start(&home, MAKES);
+    for _ in 0..2 {
+        let told = host.call("files_delete", DELETE);
+        assert_eq!((told.word(), told.failed), ("UNKNOWN_OUTCOME", false));
+    }
+    let other = host.call("files_delete", r#"{"path":"other.txt"}"#);
+    assert_eq!((other.word(), other.failed), ("BLOCKED", true));
+    assert_eq!(started(&home.db()), 1, "no second write");
+    let inbox = home.run(&["inbox", "--json"]).json(0);
+    let [question] = inbox.get("questions").unwrap().as_array().unwrap() else {
+        panic!("{inbox:?}")
+    };
+    assert_eq!(text(question, "kind"), "unknown_outcome");
+    drop(held);
+    assert!(home.path("files/old.txt").exists(), "it was killed before its effect");
+    let run = text(question, "run");
+    home.run(&["answer", &run, "did-not-happen", "--yes"]).exits(0);
+    let made = host.call("files_delete", DELETE);
+    assert!(!made.failed && made.word() != "UNKNOWN_OUTCOME", "{made:?}");
+    assert!(!home.path("files/old.txt").exists());
+    let (status, said) = host.leave();
+    assert!(status.success(), "{said}");
+    assert!(said.contains(" answer q_"), "{said}");
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn twenty_calls_at_once_through_two_proxies_are_one() {
+    let home = Home::new();
+    let mut hosts = [Host::start(&home, MAKES), Host::start(&home, MAKES)];
+    for host in &mut hosts {
+        for _ in 0..10 {
+            host.send_call("files_create", CREATE);
+        }
+    }
+    let mut made = 0;
+    for host in &mut hosts {
+        for _ in 0..10 {
+            let reply = host.hear_reply();
+            match reply.word() {
+                "DUPLICATE" | "IN_PROGRESS" => {}
+                _ => {
+                    assert!(!reply.failed, "{reply:?}");
+                    made += 1;
+                }
+            }
+        }
+    }
+    assert_eq!((made, started(&home.db())), (1, 1));
+    assert_eq!(fs::read_to_string(home.path("files/a.txt")).unwrap(), "one");
+    for host in hosts {
+        let (status, said) = host.leave();
+        assert!(status.success(), "{said}");
+    }
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn what_is_on_its_way_finishes_when_the_host_leaves_or_a_signal_comes() {
+    for signal in [None, Some(rustix::process::Signal::TERM), Some(rustix::process::Signal::INT)] {
+        let home = Home::new();
+        let (mut host, held) = in_the_middle(&home);
+        match signal {
+            None => drop(host.write.take()),
+            Some(signal) => {
+                let pid = i32::try_from(host.child.id()).unwrap();
+                rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal)
+                    .unwrap();
+            }
+        }
+        drop(held);
+        let (status, said) = host.ended();
+        assert!(status.success(), "{signal:?}: {said}");
+        assert!(!home.path("files/old.txt").exists(), "{signal:?}");
+        let runs = home.run(&["runs", "--json"]).json(0);
+        let status = runs.pointer("/runs/0/status").and_then(Value::as_str);
+        assert_eq!(status, Some("completed"), "{signal:?}: {runs:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_anything_is_made() {
+    let home = Home::new();
+    home.run(&["proxy", "--owner", ""]).refuses(2, "E9002", &["owner"]);
+    let rules = home.write("odd.toml", "[proxy]\nhold_ms = -1\n").display().to_string();
+    home.run(&["proxy", "-c", &rules]).refuses(1, "E9001", &["hold_ms"]);
+    assert!(!home.db().exists());
+    // A host that says nothing at all is served to its end.
+    let mut silent: Command = home.command(&["proxy"]);
+    let ended = silent.output().unwrap();
+    assert!(ended.status.success() && ended.stdout.is_empty(), "{ended:?}");
+}

@@ -1,0 +1,17 @@
+//! The proxy over the in-memory store, with tools, people and time that a test decides.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod world;
+
+mod asked;
+mod cut;
+mod repeated;
+mod spoken;
+mod told;
