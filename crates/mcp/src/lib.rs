@@ -16,10 +16,12 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod client;
 mod listing;
 mod session;
 
+pub use answer::outcome;
 pub use client::{MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer};
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
