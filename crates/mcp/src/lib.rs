@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod client;
 mod listing;
 mod output;
@@ -24,6 +25,7 @@ mod serve;
 mod session;
 mod source;
 
+pub use answer::outcome;
 pub use client::{MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer};
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
