@@ -55,11 +55,13 @@ pub enum Kind {
     Budget,
     /// The run that a call starts: the id of the one follows from the other.
     ChildRun,
+    /// A conversation that a host names: the id of its thread follows from it.
+    Conversation,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -82,6 +84,7 @@ impl Kind {
         Self::Fence,
         Self::Budget,
         Self::ChildRun,
+        Self::Conversation,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -110,6 +113,7 @@ impl Kind {
             Self::Fence => "fence",
             Self::Budget => "budget",
             Self::ChildRun => "child-run",
+            Self::Conversation => "conversation",
         }
     }
 }
