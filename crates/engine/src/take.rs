@@ -20,6 +20,7 @@ use portcullis_domain::time::Timestamp;
 
 use crate::account;
 use crate::admit::Echo;
+use crate::advise::Asking;
 use crate::child;
 use crate::core::{Batch, Core, Progress, content, kept};
 use crate::error::GateError;
@@ -72,6 +73,29 @@ pub(crate) enum Taken {
 
 /// Creates a run and takes its lease.
 pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Core, GateError> {
+    let opens = task.thread.is_none();
+    create(parts, scope, task, opens).await
+}
+
+/// Creates a run on a thread that somebody may have opened before, or may be opening now.
+pub(crate) async fn begin_on(
+    parts: &Parts,
+    scope: &Scope,
+    thread: ThreadId,
+    task: Task,
+) -> Result<Core, GateError> {
+    let task = Task { thread: Some(thread), ..task };
+    let opens = parts.store.thread(scope, thread).await?.is_none();
+    match create(parts, scope, task.clone(), opens).await {
+        // Somebody else opened it first.
+        Err(GateError::Store(StoreError::Stale)) if opens => {
+            create(parts, scope, task, false).await
+        }
+        created => created,
+    }
+}
+
+async fn create(parts: &Parts, scope: &Scope, task: Task, opens: bool) -> Result<Core, GateError> {
     task.limits.check()?;
     let entropy = parts.entropy.as_ref();
     let run = RunId::draw(parts.clock.now(), entropy);
@@ -88,7 +112,7 @@ pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Co
     let salt_bytes = salt.bytes().to_vec();
     let goal = task.goal.clone();
     let now = parts.clock.now();
-    parts.store.append(scope, first_append(parts, now, task, run, root, salt)).await?;
+    parts.store.append(scope, first_append(parts, now, task, opens, run, root, salt)).await?;
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
     // Whoever is stopped here for a whole term finds another's lease, and must not take it for its own.
@@ -107,6 +131,7 @@ fn first_append(
     parts: &Parts,
     now: Timestamp,
     task: Task,
+    opens: bool,
     run: RunId,
     root: RunId,
     salt: Content,
@@ -132,7 +157,7 @@ fn first_append(
     let opened = StepOpened { index: 0, batch: 1, batch_index: 0 };
     let on_run = |step, body| NewEvent { stream: run.into(), step, at: now, body };
     let mut events = Vec::new();
-    if task.thread.is_none() {
+    if opens {
         let body = Body::ThreadOpened(ThreadOpened { owner: task.owner });
         events.push(NewEvent { stream: thread.into(), step: None, at: now, body });
     }
@@ -180,6 +205,7 @@ fn core(
         // Nothing is held yet.
         hold: Arc::new(Hold::until(Timestamp::from_micros(0))),
         probes: 0,
+        asking: Asking::Inbox,
     }
 }
 
