@@ -1,6 +1,7 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
 mod credentials;
+mod decide;
 mod http;
 pub(crate) mod models;
 mod numbers;
@@ -69,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) head: Option<PathBuf>,
     /// Whether a run may start others.
     pub(crate) children: bool,
+    /// What the tools of a host can change, by the names that it gives them; for its hooks.
+    pub(crate) decide: BTreeMap<String, EffectClass>,
 }
 
 impl Default for Config {
@@ -88,6 +91,7 @@ impl Default for Config {
             reviewers: Vec::new(),
             head: None,
             children: false,
+            decide: BTreeMap::new(),
         }
     }
 }
@@ -108,6 +112,7 @@ struct Raw {
     reviewers: Vec<RawReviewer>,
     head: RawHead,
     children: RawChildren,
+    decide: decide::RawDecide,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -267,6 +272,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
+        decide: decide::read(raw.decide)?,
     })
 }
 
@@ -479,6 +485,28 @@ mod tests {
         assert_eq!(ann.not_before.unwrap().to_string(), "2026-01-31T12:00:00.000000Z");
         assert_eq!(ann.not_after.unwrap().to_string(), "2027-01-31T12:00:00.500000Z");
         assert!(ann.revoked && ann.roles == ["operator", "owner"]);
+    }
+
+    #[test]
+    fn the_tools_of_a_host_have_exact_names_and_known_classes() {
+        let config = good(
+            "[decide.tools]\nBash = 'destructive'\n'mcp__mail__send' = 'remote_mutation'\n'MCP:look' = 'read_only'\n",
+        );
+        let found: Vec<_> = config.decide.iter().map(|(name, class)| (&**name, *class)).collect();
+        let expected = [
+            ("Bash", EffectClass::Destructive),
+            ("MCP:look", EffectClass::ReadOnly),
+            ("mcp__mail__send", EffectClass::RemoteMutation),
+        ];
+        assert_eq!(found, expected);
+        assert!(good("").decide.is_empty());
+        bad("[decide.tools]\nBash = 'harmless'\n", "line 2, column 8: an effect class is");
+        bad(
+            "[decide.tools]\n'mcp__*' = 'read_only'\n",
+            "line 2, column 1: a tool is named exactly",
+        );
+        bad("[decide.tools]\n'a(b)' = 'read_only'\n", "line 2, column 1: a tool is the exact name");
+        bad("[decide]\ntool = 1\n", "line 2, column 1: unknown field `tool`");
     }
 
     #[test]
