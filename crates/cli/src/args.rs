@@ -93,6 +93,11 @@ pub(crate) enum Command {
     /// Reads one event on standard input and answers in the host's form. What the tools of the host can change stands in
     /// [decide.tools] of the configuration. Whatever goes wrong is a no, with exit code 2.
     Decide(commands::hook::Args),
+    /// Put the gate before the MCP servers of a host
+    ///
+    /// Shows what would be written. The servers that the host starts as programs are moved into [mcp.servers] of the
+    /// configuration; those that cannot be carried over whole stay, and are named.
+    Hosts(commands::hosts::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell

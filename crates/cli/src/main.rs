@@ -21,6 +21,7 @@ mod failure;
 mod half_made;
 mod heads;
 mod hooks;
+mod hosts;
 mod http;
 mod judges;
 mod launch;
@@ -101,8 +102,9 @@ fn begin(cli: Cli) -> Result<Exit, Failure> {
 }
 
 async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
-    // One that is named has to be usable, whether or not the command goes by it; `init` says itself what is wrong.
-    let own = matches!(command, Command::Init(_));
+    // One that is named has to be usable, whether or not the command goes by it; `init` says itself what is wrong, and
+    // `hosts` only adds to its text.
+    let own = matches!(command, Command::Init(_) | Command::Hosts(_));
     if let (Some(named), false) = (&globals.config_path, own) {
         config::read(named)?;
     }
@@ -128,6 +130,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Recheck(args) => commands::recheck::run(args, globals).await,
         // Answered before anything else was looked at; should it come here, it is a block.
         Command::Decide(_) => Ok(Exit::Usage),
+        Command::Hosts(args) => commands::hosts::run(&args, globals),
         Command::Key(args) => commands::key::run(args, globals).await,
         Command::Completions(args) => commands::shell::completions(&args),
         Command::Man(args) => commands::shell::man(&args),

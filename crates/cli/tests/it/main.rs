@@ -22,6 +22,7 @@ mod explain;
 mod faults;
 mod home;
 mod hook;
+mod hosts;
 mod http;
 mod json_fields;
 mod launching;
