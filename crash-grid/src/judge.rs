@@ -309,10 +309,15 @@ impl Account<'_> {
                 1 if step.starts > 1 => Finding::Once,
                 _ => Finding::Unrecorded,
             },
-            StepStatus::Failed | StepStatus::Interrupted if happened == 0 => Finding::NotDone,
+            StepStatus::Failed | StepStatus::Interrupted | StepStatus::Advised if happened == 0 => {
+                Finding::NotDone
+            }
             // The end of the run closed the step, and nothing came back.
             StepStatus::Interrupted if self.state.run.status.is_terminal() => Finding::Unsettled,
-            StepStatus::Failed | StepStatus::Interrupted => Finding::Unrecorded,
+            // What a host was told is no effect; one that happened all the same is not recorded.
+            StepStatus::Failed | StepStatus::Interrupted | StepStatus::Advised => {
+                Finding::Unrecorded
+            }
             StepStatus::Executing | StepStatus::Probing => Finding::Started,
             StepStatus::Deciding | StepStatus::Awaiting => Finding::Waits,
         }

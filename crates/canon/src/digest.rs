@@ -61,8 +61,8 @@ pub enum Kind {
     Request,
     /// A run of a request, by its number.
     RequestRun,
-    /// The thread that a host names.
-    NamedThread,
+    /// A conversation that a host names: the id of its thread follows from it.
+    Conversation,
 }
 
 impl Kind {
@@ -93,7 +93,7 @@ impl Kind {
         Self::Pin,
         Self::Request,
         Self::RequestRun,
-        Self::NamedThread,
+        Self::Conversation,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -125,7 +125,7 @@ impl Kind {
             Self::Pin => "pin",
             Self::Request => "request",
             Self::RequestRun => "request-run",
-            Self::NamedThread => "named-thread",
+            Self::Conversation => "conversation",
         }
     }
 }

@@ -93,6 +93,16 @@ pub(crate) enum Command {
     /// that the run was begun with, the usual one or the built-in rules still are those. With -c FILE it is handed to the
     /// rules and the tools of today's configuration; with --policy FILE to its rules alone.
     Recheck(commands::recheck::Args),
+    /// Answer a hook of a host that makes its calls by itself
+    ///
+    /// Reads one event on standard input and answers in the host's form. What the tools of the host can change stands in
+    /// [decide.tools] of the configuration. Whatever goes wrong is a no, with exit code 2.
+    Decide(commands::hook::Args),
+    /// Put the gate before the MCP servers of a host
+    ///
+    /// Shows what would be written. The servers that the host starts as programs are moved into [mcp.servers] of the
+    /// configuration; those that cannot be carried over whole stay, and are named.
+    Hosts(commands::hosts::Args),
     /// Make and list reviewers' keys
     Key(commands::key::Args),
     /// Write a completion script for a shell

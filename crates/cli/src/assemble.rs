@@ -1,5 +1,6 @@
 //! The only place where front doors and back ends are put together.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_server::proxy::Completing;
 use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
-use portcullis_tools::Files;
+use portcullis_tools::{Files, HostTools};
 
 use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
@@ -138,6 +139,27 @@ pub(crate) fn hosts_gatehouse(
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
+/// The tools of a host, but for those that are called like one of these.
+fn host_tools(config: &Config, beside: &[Arc<dyn ToolSource>]) -> HostTools {
+    let taken: BTreeSet<String> =
+        beside.iter().flat_map(|source| source.specs()).map(|spec| spec.name).collect();
+    let named = config.decide.iter().map(|(name, class)| (name.as_str(), *class));
+    HostTools::new(named.filter(|(name, _)| !taken.contains(*name)))
+}
+
+/// Everything for a decision on the calls of a host, which makes them by itself.
+pub(crate) fn deskhouse(
+    globals: &Globals,
+    mode: OpenMode,
+    config: &Config,
+) -> Result<Gatehouse, Failure> {
+    let tools = Tools::register(vec![Arc::new(host_tools(config, &[]))])?;
+    let (keys, remarks) = reviewers(globals, config)?;
+    let store = writer(globals, mode, Vec::new())?;
+    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    Ok(Gatehouse { database: store, parts, remarks })
+}
+
 /// The tools that this command has: on this folder if there is one, and on the network if the operator named places.
 pub(crate) fn tools(
     globals: &Globals,
@@ -146,7 +168,13 @@ pub(crate) fn tools(
     recording: Option<&Path>,
     purpose: For,
 ) -> Result<Tools, Failure> {
-    let tools = Tools::register(sources(globals, config, files, recording, purpose)?)?;
+    let mut sources = sources(globals, config, files, recording, purpose)?;
+    // No run is given them: only what was decided about them can be asked again.
+    if purpose == For::Specs {
+        let host = host_tools(config, &sources);
+        sources.push(Arc::new(host));
+    }
+    let tools = Tools::register(sources)?;
     Ok(if config.children { tools.with_children()? } else { tools })
 }
 

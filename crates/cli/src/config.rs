@@ -1,6 +1,7 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
 mod credentials;
+mod decide;
 mod http;
 pub(crate) mod models;
 mod numbers;
@@ -74,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) children: bool,
     /// How calls of MCP hosts are held, repeated and counted.
     pub(crate) proxy: ProxyChoice,
+    /// What the tools of a host can change, by the names that it gives them; for its hooks.
+    pub(crate) decide: BTreeMap<String, EffectClass>,
 }
 
 impl Default for Config {
@@ -94,6 +97,7 @@ impl Default for Config {
             head: None,
             children: false,
             proxy: ProxyChoice::default(),
+            decide: BTreeMap::new(),
         }
     }
 }
@@ -115,6 +119,7 @@ struct Raw {
     head: RawHead,
     children: RawChildren,
     proxy: RawProxy,
+    decide: decide::RawDecide,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -275,6 +280,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
         proxy: proxy::read(&raw.proxy)?,
+        decide: decide::read(raw.decide)?,
     })
 }
 
@@ -487,6 +493,28 @@ mod tests {
         assert_eq!(ann.not_before.unwrap().to_string(), "2026-01-31T12:00:00.000000Z");
         assert_eq!(ann.not_after.unwrap().to_string(), "2027-01-31T12:00:00.500000Z");
         assert!(ann.revoked && ann.roles == ["operator", "owner"]);
+    }
+
+    #[test]
+    fn the_tools_of_a_host_have_exact_names_and_known_classes() {
+        let config = good(
+            "[decide.tools]\nBash = 'destructive'\n'mcp__mail__send' = 'remote_mutation'\n'MCP:look' = 'read_only'\n",
+        );
+        let found: Vec<_> = config.decide.iter().map(|(name, class)| (&**name, *class)).collect();
+        let expected = [
+            ("Bash", EffectClass::Destructive),
+            ("MCP:look", EffectClass::ReadOnly),
+            ("mcp__mail__send", EffectClass::RemoteMutation),
+        ];
+        assert_eq!(found, expected);
+        assert!(good("").decide.is_empty());
+        bad("[decide.tools]\nBash = 'harmless'\n", "line 2, column 8: an effect class is");
+        bad(
+            "[decide.tools]\n'mcp__*' = 'read_only'\n",
+            "line 2, column 1: a tool is named exactly",
+        );
+        bad("[decide.tools]\n'a(b)' = 'read_only'\n", "line 2, column 1: a tool is the exact name");
+        bad("[decide]\ntool = 1\n", "line 2, column 1: unknown field `tool`");
     }
 
     #[test]

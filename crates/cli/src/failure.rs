@@ -136,6 +136,8 @@ codes! {
     Usage = "E9010";
     /// The rules ask more people than can answer.
     TooFewPeople = "E9011";
+    /// A host's file cannot be edited without losing something.
+    HostFile = "E9021";
 }
 
 /// Why the command did not do what it was asked. Nothing was left half-done.

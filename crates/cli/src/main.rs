@@ -20,6 +20,8 @@ mod exit;
 mod failure;
 mod half_made;
 mod heads;
+mod hooks;
+mod hosts;
 mod http;
 mod judges;
 mod launch;
@@ -56,7 +58,13 @@ fn main() -> ExitCode {
     portcullis_sandbox::child::run_if_child();
     let args: Vec<OsString> = std::env::args_os().collect();
     let (json, ended) = match Cli::try_parse_from(&args) {
-        Ok(cli) => (cli.json, begin(cli)),
+        Ok(cli) => {
+            // A host takes most ways to end as a yes: this command has one way of its own.
+            if let Command::Decide(args) = &cli.command {
+                return commands::hook::answer(args, &cli);
+            }
+            (cli.json, begin(cli))
+        }
         Err(error) => {
             let json = usage::wants_json(args.iter().skip(1).map(OsString::as_os_str));
             (json, usage::ended(&error, json))
@@ -94,8 +102,10 @@ fn begin(cli: Cli) -> Result<Exit, Failure> {
 }
 
 async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
-    // One that is named has to be usable, whether or not the command goes by it; `init` says itself what is wrong.
-    if let (Some(named), false) = (&globals.config_path, matches!(command, Command::Init(_))) {
+    // One that is named has to be usable, whether or not the command goes by it; `init` says itself what is wrong, and
+    // `hosts` only adds to its text.
+    let own = matches!(command, Command::Init(_) | Command::Hosts(_));
+    if let (Some(named), false) = (&globals.config_path, own) {
         config::read(named)?;
     }
     match command {
@@ -119,6 +129,9 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Proxy(args) => commands::proxy::run(args, globals).await,
         Command::Verify(args) => commands::verify::run(args, globals).await,
         Command::Recheck(args) => commands::recheck::run(args, globals).await,
+        // Answered before anything else was looked at; should it come here, it is a block.
+        Command::Decide(_) => Ok(Exit::Usage),
+        Command::Hosts(args) => commands::hosts::run(&args, globals),
         Command::Key(args) => commands::key::run(args, globals).await,
         Command::Completions(args) => commands::shell::completions(&args),
         Command::Man(args) => commands::shell::man(&args),

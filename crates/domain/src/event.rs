@@ -135,6 +135,8 @@ events! {
     ProbeStarted = "probe.started" v 1;
     /// What the probe, or the host, found.
     ProbeFinished = "probe.finished" v 1;
+    /// The verdict was handed to a host that acts by itself, and the step ended with that: nothing was made here.
+    StepAdvised = "step.advised" v 1;
     /// The step ended.
     StepFinished = "step.finished" v 1;
     /// An outcome arrived that nothing waited for any more.
@@ -374,6 +376,41 @@ pub struct ProbeFinished {
     pub observation: Option<Observation>,
 }
 
+/// What a host that acts by itself was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advice {
+    /// It may: the policy allows it, or people said yes to exactly this call.
+    Allow,
+    /// It is to ask its own person. What that one answers is not known here and is no approval.
+    Ask,
+}
+
+impl Advice {
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+        }
+    }
+}
+
+/// See [`Body::StepAdvised`]. Its run ends in the same append.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepAdvised {
+    /// The call digest.
+    pub call: Digest,
+    /// The lease under which it was said.
+    pub epoch: Epoch,
+    /// What was said.
+    pub advice: Advice,
+    /// Time spent deciding since the last record of it, in microseconds.
+    pub active_us: u64,
+}
+
 /// See [`Body::StepFinished`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -587,6 +624,7 @@ impl Body {
             | Self::StepStarted(_)
             | Self::ChildAwaited(_)
             | Self::StepRestarted(_)
+            | Self::StepAdvised(_)
             | Self::QuestionClosed(_)
             | Self::ThreadOpened(_)
             | Self::ThreadLabelled(_)

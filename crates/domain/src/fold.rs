@@ -13,8 +13,9 @@ use portcullis_canon::Digest;
 use crate::approval::{Answer, Approval};
 use crate::budget::Cap;
 use crate::event::{
-    Body, ChildAwaited, Event, LeaseAcquired, ProbeFinished, ProbeStarted, QuestionAnswered,
-    QuestionAsked, RunCreated, StepFinished, StepRestarted, StepStarted,
+    Advice, Body, ChildAwaited, Event, LeaseAcquired, ProbeFinished, ProbeStarted,
+    QuestionAnswered, QuestionAsked, RunCreated, StepAdvised, StepFinished, StepRestarted,
+    StepStarted,
 };
 use crate::event::{QuestionClosed, RunFinished, StepOpened};
 use crate::id::{QuestionId, RunId, StepId, ThreadId};
@@ -73,7 +74,7 @@ pub struct Changed {
 /// What a run's stream has to go on with: one append brings both, so no record stops between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// `step.started`, of the step whose grant was used.
+    /// `step.started`, of the step whose grant was used; or `step.advised`, where a host acts by itself.
     Start,
     /// `step.finished`, of the step about which a person said something else than yes, or a probe found something.
     StepEnd,
@@ -95,7 +96,8 @@ impl Owed {
 
     fn is_met(self, body: &Body) -> bool {
         match (self, body) {
-            (Self::Start, Body::StepStarted(_)) | (Self::StepEnd, Body::StepFinished(_)) => true,
+            (Self::Start, Body::StepStarted(_) | Body::StepAdvised(_))
+            | (Self::StepEnd, Body::StepFinished(_)) => true,
             (Self::Batch(owed), body) => owed.name() == body.name(),
             (Self::End(reason), Body::RunFinished(body)) => {
                 reason.is_none_or(|reason| reason == body.reason)
@@ -241,6 +243,7 @@ impl RunState {
             Body::StepRestarted(body) => self.step_restarted(body, at),
             Body::ProbeStarted(body) => self.probe_started(body, at),
             Body::ProbeFinished(body) => self.probe_finished(body, at),
+            Body::StepAdvised(body) => self.step_advised(body, at),
             Body::StepFinished(body) => self.step_finished(body, at),
             Body::OutcomeLate(_) => at.step.map(|_| Changed::default()),
             Body::QuestionAsked(body) => self.question_asked(body, at),
@@ -332,25 +335,19 @@ impl RunState {
         Some(Changed { questions: vec![question.clone()], ..Changed::default() })
     }
 
+    /// The call of the grant that this step has just used.
+    fn use_for(&self, step: Option<StepId>) -> Option<Digest> {
+        let used = |q: &&Question| Some(q.step) == step && q.status == QuestionStatus::Used;
+        self.question.as_ref().filter(used).map(|question| question.call)
+    }
+
     fn step_started(&mut self, body: &StepStarted, at: &At) -> Option<Changed> {
-        let used = self
-            .question
-            .as_ref()
-            .filter(|q| Some(q.step) == at.step && q.status == QuestionStatus::Used);
-        let (used, bound) = (used.is_some(), used.is_some_and(|q| q.call == body.call));
+        let used = self.use_for(at.step);
         let epoch = self.run.epoch;
         let held = self.run.holder.is_some();
         self.change_step(at, |step, run| {
             let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
-            let allowed = matches!(step.verdict, Some(Verdict::Allow { .. }));
-            let asked = matches!(step.verdict, Some(Verdict::Ask { .. }));
-            // A step that waited for a person starts only by use of the grant, and while the policy still asks,
-            // only for exactly the call that was granted.
-            let leave = if step.question.is_some() {
-                used && (allowed || (asked && bound))
-            } else {
-                allowed
-            };
+            let leave = has_leave(step, used, body.call);
             let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
             step.starts = step.starts.checked_add(1)?;
             step.status = StepStatus::Executing;
@@ -424,6 +421,35 @@ impl RunState {
             step.status = StepStatus::Executing;
             asked.then_some(())
         })
+    }
+
+    /// A step that a host acts on by itself: never one that was started, and the last of its run, so that nothing is started
+    /// in it afterwards.
+    fn step_advised(&mut self, body: &StepAdvised, at: &At) -> Option<Changed> {
+        let used = self.use_for(at.step);
+        let (epoch, held) = (self.run.epoch, self.run.holder.is_some());
+        let changed = self.change_step(at, |step, run| {
+            let open = matches!(step.status, StepStatus::Deciding | StepStatus::Awaiting);
+            let untouched = step.starts == 0 && step.batch == 1;
+            let fits = match body.advice {
+                Advice::Allow => has_leave(step, used, body.call),
+                Advice::Ask => {
+                    step.question.is_none() && matches!(step.verdict, Some(Verdict::Ask { .. }))
+                }
+            };
+            let same = step.admitted.as_ref().is_some_and(|admitted| admitted.call == body.call);
+            step.status = StepStatus::Advised;
+            step.finished_at = Some(at.at);
+            run.active_us = run.active_us.saturating_add(body.active_us);
+            run.status = RunStatus::Running;
+            run.question = None;
+            (open && untouched && fits && same && held && body.epoch == epoch).then_some(())
+        })?;
+        // Nothing came back that could be compared.
+        self.recent.push_back(None);
+        self.trim_recent();
+        self.owed = Some(Owed::End(Some(EndReason::GoalCompleted)));
+        Some(changed)
     }
 
     fn step_finished(&mut self, body: &StepFinished, at: &At) -> Option<Changed> {
@@ -625,6 +651,15 @@ impl RunState {
 /// True when the answer to the question was a no, and a no ends the run.
 fn ends_its_run(question: &Question) -> bool {
     question.status == QuestionStatus::Rejected && question.on_rejection == OnRejection::EndRun
+}
+
+/// Whether a call may happen. A step that waited for a person has leave only by use of the grant, and while the policy still
+/// asks, only for exactly the call that was granted.
+fn has_leave(step: &Step, used: Option<Digest>, call: Digest) -> bool {
+    let allowed = matches!(step.verdict, Some(Verdict::Allow { .. }));
+    let asked = matches!(step.verdict, Some(Verdict::Ask { .. }));
+    let bound = used == Some(call);
+    if step.question.is_some() { used.is_some() && (allowed || (asked && bound)) } else { allowed }
 }
 
 /// What can end a step, by where it stands: nothing comes back from a call that was never started.

@@ -5,9 +5,10 @@
 //!
 //! ```
 //! use portcullis_canon::Object;
-//! use portcullis_domain::request::{self, Request};
+//! use portcullis_domain::request::Request;
+//! use portcullis_domain::thread::conversation;
 //!
-//! let thread = request::thread("ann", "editor");
+//! let thread = conversation("ann", "mcp", "editor");
 //! let first = Request::new("pay", &Object::new(), None);
 //! assert_eq!(first.run(thread, 0), Request::new("pay", &Object::new(), None).run(thread, 0));
 //! assert_ne!(first.run(thread, 0), first.run(thread, 1));
@@ -41,13 +42,6 @@ impl Request {
     }
 }
 
-/// The thread that a host names: another owner's of the same name is another one.
-#[must_use]
-pub fn thread(owner: &str, name: &str) -> ThreadId {
-    let digest = Digest::of_parts(Kind::NamedThread, &[owner.as_bytes(), name.as_bytes()]);
-    ThreadId::from_bytes(named(digest))
-}
-
 /// An id that follows from a name: the form of a UUID of version 5, which neither an id that is drawn has nor one of a run
 /// that a call starts.
 fn named(digest: Digest) -> [u8; 16] {
@@ -69,6 +63,7 @@ mod tests {
 
     use super::*;
     use crate::child;
+    use crate::thread::conversation;
 
     fn arguments(text: &str) -> Object {
         let Value::Object(object) = parse(text.as_bytes(), &Limits::BARE).unwrap() else {
@@ -91,7 +86,7 @@ mod tests {
     #[test]
     fn each_number_in_each_thread_is_a_run_of_its_own() {
         let request = Request::new("pay", &Object::new(), None);
-        let (ann, ben) = (thread("ann", "editor"), thread("ben", "editor"));
+        let (ann, ben) = (conversation("ann", "mcp", "editor"), conversation("ben", "mcp", "editor"));
         assert_ne!(ann, ben);
         let ids =
             [(ann, 0), (ann, 1), (ben, 0)].map(|(thread, number)| request.run(thread, number));

@@ -29,6 +29,8 @@ pub enum StepStatus {
     Failed,
     /// It was cut off.
     Interrupted,
+    /// A host that acts by itself was told what the verdict is. Nothing was made here, and what it did is not known.
+    Advised,
 }
 
 impl StepStatus {
@@ -43,6 +45,7 @@ impl StepStatus {
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Interrupted => "interrupted",
+            Self::Advised => "advised",
         }
     }
 
@@ -55,7 +58,7 @@ impl StepStatus {
     /// True when nothing more can happen to it.
     #[must_use]
     pub const fn is_final(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Interrupted)
+        matches!(self, Self::Done | Self::Failed | Self::Interrupted | Self::Advised)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Threads: runs that share an owner, labels and history.
 
-use portcullis_canon::Digest;
+use portcullis_canon::{Digest, Kind};
 
 use crate::event::{Body, ThreadLabelled};
 use crate::id::{RunId, StepId, ThreadId};
@@ -28,6 +28,31 @@ pub struct Thread {
     pub seq: u64,
     /// Hash of the last of them.
     pub hash: Digest,
+}
+
+/// The thread of a conversation that a host names by itself: the same for the same owner, door and name. A UUID of version 8,
+/// which no thread that is drawn has.
+///
+/// ```
+/// use portcullis_domain::thread::conversation;
+///
+/// let thread = conversation("ann", "hook:claude-code", "abc");
+/// assert_eq!(thread, conversation("ann", "hook:claude-code", "abc"));
+/// assert_ne!(thread, conversation("ben", "hook:claude-code", "abc"));
+/// assert_ne!(thread, conversation("ann", "hook:claude-codea", "bc"));
+/// ```
+#[must_use]
+pub fn conversation(owner: &str, door: &str, name: &str) -> ThreadId {
+    let parts = [owner.as_bytes(), door.as_bytes(), name.as_bytes()];
+    let digest = Digest::of_parts(Kind::Conversation, &parts);
+    let mut bytes = [0_u8; 16];
+    for (byte, from) in bytes.iter_mut().zip(digest.as_bytes()) {
+        *byte = *from;
+    }
+    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
+    *version = (*version & 0x0f) | 0x80;
+    *variant = (*variant & 0x3f) | 0x80;
+    ThreadId::from_bytes(bytes)
 }
 
 impl Thread {

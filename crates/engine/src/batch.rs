@@ -206,6 +206,11 @@ impl Core {
         if self.lease_lost() {
             return self.ended_meanwhile().await;
         }
+        for member in &self.members {
+            if !self.is_performed(&member.judgement.call.tool)? {
+                return Err(GateError::Misuse("a host makes these calls by itself, one at a time"));
+            }
+        }
         for _ in 0..MAX_TRIES {
             self.judge_members()?;
             let places = match self.fault(&self.members) {

@@ -27,6 +27,7 @@ use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::verdict::Facts;
 
+use crate::advise::Asking;
 use crate::batch::Member;
 use crate::compose;
 use crate::error::GateError;
@@ -84,6 +85,8 @@ pub(crate) struct Core {
     pub(crate) last: Vec<SeenStep>,
     /// How often the open step's outcome was asked after without an answer.
     pub(crate) probes: u32,
+    /// Who is asked where a host acts by itself.
+    pub(crate) asking: Asking,
     /// What the heartbeat sees of this core, and says to it.
     pub(crate) hold: Arc<Hold>,
 }

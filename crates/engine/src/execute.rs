@@ -95,6 +95,9 @@ impl Core {
             return Box::pin(self.execute_batch()).await;
         }
         let grant = self.ready()?.grant;
+        if !self.is_performed(&self.ready()?.judgement.call.tool)? {
+            return Err(GateError::Misuse("a host makes this call by itself: hand it the verdict"));
+        }
         if self.lease_lost() {
             return self.ended_meanwhile().await;
         }
@@ -141,12 +144,12 @@ impl Core {
         self.ready.as_ref().ok_or(GateError::Misuse("no call is allowed"))
     }
 
-    fn take_ready(&mut self) -> Result<Ready, GateError> {
+    pub(crate) fn take_ready(&mut self) -> Result<Ready, GateError> {
         self.ready.take().ok_or(GateError::Misuse("no call is allowed"))
     }
 
     /// Whether the ready call may run: it is allowed, or the grant covers it.
-    fn stands(&self, grant: Option<QuestionId>) -> bool {
+    pub(crate) fn stands(&self, grant: Option<QuestionId>) -> bool {
         self.ready.as_ref().is_some_and(|ready| match &ready.judgement.verdict {
             Verdict::Allow { .. } => true,
             Verdict::Ask { .. } => self.covers(grant, ready.judgement.body.admitted.call),

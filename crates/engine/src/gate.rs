@@ -1,6 +1,6 @@
 //! The gate: the only passage from a proposal to an effect.
 
-use portcullis_domain::id::{QuestionId, RunId};
+use portcullis_domain::id::{QuestionId, RunId, ThreadId};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::Scope;
 
@@ -48,7 +48,7 @@ impl Gate {
     pub async fn begin(&self, scope: &Scope, task: Task) -> Result<HeldRun, GateError> {
         let (parts, scope) = (self.parts.clone(), scope.clone());
         crate::owned::run(&self.parts.spawn, async move {
-            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, None, task).await?)))
+            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, task).await?)))
         })
         .await
     }
@@ -67,7 +67,24 @@ impl Gate {
     ) -> Result<HeldRun, GateError> {
         let (parts, scope) = (self.parts.clone(), scope.clone());
         crate::owned::run(&self.parts.spawn, async move {
-            Ok(HeldRun::new(Box::new(take::begin(&parts, &scope, Some(run), task).await?)))
+            Ok(HeldRun::new(Box::new(take::begin_as(&parts, &scope, run, task).await?)))
+        })
+        .await
+    }
+
+    /// The same on this thread, which is opened when it is not there: for conversations that a host names.
+    ///
+    /// # Errors
+    /// As [`Gate::begin`]; [`portcullis_domain::ports::StoreError::NotAdmitted`] when the thread is another owner's.
+    pub async fn begin_on(
+        &self,
+        scope: &Scope,
+        thread: ThreadId,
+        task: Task,
+    ) -> Result<HeldRun, GateError> {
+        let (parts, scope) = (self.parts.clone(), scope.clone());
+        crate::owned::run(&self.parts.spawn, async move {
+            Ok(HeldRun::new(Box::new(take::begin_on(&parts, &scope, thread, task).await?)))
         })
         .await
     }

@@ -13,6 +13,7 @@ use portcullis_domain::id::RunId;
 use portcullis_domain::ports::{AgentFailure, BoxFuture, Spawn, View};
 
 use crate::admit::Echo;
+use crate::advise::{Advised, Asking};
 use crate::core::{Core, Progress};
 use crate::error::GateError;
 use crate::heartbeat::Hold;
@@ -94,6 +95,25 @@ impl HeldRun {
     /// effect runs to its end, whatever becomes of the returned future.
     pub async fn execute(&mut self) -> Result<Progress, GateError> {
         self.operate(|core| Box::pin(async move { core.execute().await })).await
+    }
+
+    /// Records what a host that acts by itself is told about the call that was allowed, and ends the run.
+    ///
+    /// # Errors
+    /// [`GateError::Misuse`] when no call is allowed, or the call is one that is made here; or what the store says. The host is
+    /// then told nothing but no.
+    pub async fn advise(&mut self) -> Result<Advised, GateError> {
+        self.operate(|core| Box::pin(async move { core.advise().await })).await
+    }
+
+    /// Says who is asked where the policy asks about a call that a host makes by itself. Calls that are made here are not
+    /// touched by it: without a grant they are not executed.
+    ///
+    /// # Errors
+    /// [`GateError::Executor`] when an operation before it died.
+    pub async fn asking(&mut self, asking: Asking) -> Result<(), GateError> {
+        self.idle().await?.asking = asking;
+        Ok(())
     }
 
     /// Ends the run because the host's agent cannot go on.

@@ -38,6 +38,7 @@ pub mod sweep;
 mod tools;
 
 mod admit;
+mod advise;
 mod batch;
 mod compose;
 mod core;
@@ -58,6 +59,7 @@ mod view;
 
 pub use crate::core::Progress;
 pub use account::{Engaged, Retry};
+pub use advise::{Advised, Asking};
 pub use child::next_of_tree;
 pub use driver::{Driven, Driving};
 pub use error::{GateError, RegisterError};

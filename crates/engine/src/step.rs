@@ -221,7 +221,7 @@ impl Core {
                 self.ready = Some(Ready { judgement, grant });
                 Ok(Progress::Allowed)
             }
-            Verdict::Ask { .. } if grant.is_some() => {
+            Verdict::Ask { .. } if grant.is_some() || self.host_asks(&judgement) => {
                 self.ready = Some(Ready { judgement, grant });
                 Ok(Progress::Allowed)
             }

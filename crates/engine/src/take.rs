@@ -20,6 +20,7 @@ use portcullis_domain::time::Timestamp;
 
 use crate::account;
 use crate::admit::Echo;
+use crate::advise::Asking;
 use crate::child;
 use crate::core::{Batch, Core, Progress, content, kept};
 use crate::error::GateError;
@@ -70,21 +71,54 @@ pub(crate) enum Taken {
     Ended(EndReason),
 }
 
-/// Creates a run and takes its lease. One that is given its id is created by whoever comes first, and opens its thread
-/// where nobody has.
-pub(crate) async fn begin(
+/// Creates a run and takes its lease.
+pub(crate) async fn begin(parts: &Parts, scope: &Scope, task: Task) -> Result<Core, GateError> {
+    let opens = task.thread.is_none();
+    create(parts, scope, None, opens, task).await
+}
+
+/// Creates the run of this id, and opens its thread where nobody has. It is created by whoever comes first.
+pub(crate) async fn begin_as(
+    parts: &Parts,
+    scope: &Scope,
+    run: RunId,
+    task: Task,
+) -> Result<Core, GateError> {
+    let opens = match task.thread {
+        Some(thread) => parts.store.thread(scope, thread).await?.is_none(),
+        None => true,
+    };
+    create(parts, scope, Some(run), opens, task).await
+}
+
+/// Creates a run on a thread that somebody may have opened before, or may be opening now.
+pub(crate) async fn begin_on(
+    parts: &Parts,
+    scope: &Scope,
+    thread: ThreadId,
+    task: Task,
+) -> Result<Core, GateError> {
+    let task = Task { thread: Some(thread), ..task };
+    let opens = parts.store.thread(scope, thread).await?.is_none();
+    match create(parts, scope, None, opens, task.clone()).await {
+        // Somebody else opened it first.
+        Err(GateError::Store(StoreError::Stale)) if opens => {
+            create(parts, scope, None, false, task).await
+        }
+        created => created,
+    }
+}
+
+async fn create(
     parts: &Parts,
     scope: &Scope,
     named: Option<RunId>,
+    opens: bool,
     task: Task,
 ) -> Result<Core, GateError> {
     task.limits.check()?;
     let entropy = parts.entropy.as_ref();
     let run = named.unwrap_or_else(|| RunId::draw(parts.clock.now(), entropy));
-    let opens = match task.thread {
-        Some(thread) if named.is_some() => parts.store.thread(scope, thread).await?.is_none(),
-        thread => thread.is_none(),
-    };
     let root = match task.parent {
         None => run,
         Some(parent) => {
@@ -189,6 +223,7 @@ fn core(
         // Nothing is held yet.
         hold: Arc::new(Hold::until(Timestamp::from_micros(0))),
         probes: 0,
+        asking: Asking::Inbox,
     }
 }
 

@@ -27,10 +27,10 @@ use portcullis_domain::budget::HowSettled;
 use portcullis_domain::child;
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, ChildAwaited, LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate,
-    ProbeCall, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked, QuestionClosed,
-    ReadAs, RunCreated, RunFinished, StepFinished, StepJudged, StepOpened, StepProposed,
-    StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
+    Advice, ApprovalUsed, Body, ChildAwaited, LeaseAcquired, LeaseCause, LeaseReleased,
+    OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted, QuestionAnswered, QuestionAsked,
+    QuestionClosed, ReadAs, RunCreated, RunFinished, StepAdvised, StepFinished, StepJudged,
+    StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::id::{InstanceId, QuestionId, RunId, StepId, ThreadId};
 use portcullis_domain::label::{Labels, Origin};
@@ -441,6 +441,29 @@ impl Scenario {
         self.push(Some(self.step), Body::StepFinished(body));
     }
 
+    /// `step.advised`: a host that acts by itself was told.
+    pub fn advised(&mut self, advice: Advice) {
+        self.open = false;
+        let body = StepAdvised { call: self.call, epoch: self.epoch, advice, active_us: 70 };
+        self.push(Some(self.step), Body::StepAdvised(body));
+    }
+
+    /// The appends of a run whose one call a host makes by itself, from its beginning to its end.
+    pub fn advising(&mut self, advice: Advice) -> Vec<Append> {
+        let mut appends = vec![self.begin()];
+        self.step_opened();
+        self.proposed(br#"{"kind":"tool_call","tool":"files.move","arguments":{"path":"e.txt"}}"#);
+        appends.push(self.driver(Durability::Written));
+        self.judged(match advice {
+            Advice::Allow => allow(),
+            Advice::Ask => ask(),
+        });
+        self.advised(advice);
+        self.run_finished(EndReason::GoalCompleted);
+        appends.push(self.driver(Durability::Synced));
+        appends
+    }
+
     /// `step.finished` of a proposal that says that the run is done.
     pub fn finished_complete(&mut self) {
         let read = ReadAs { kind: ProposalKind::Complete, origin: ProposalOrigin::Model };
@@ -644,6 +667,11 @@ impl Scenario {
         let mut family = Self::new(self.seed ^ 0xfa11_0000, self.instance);
         family.owner.clone_from(&self.owner);
         appends.extend(family.family());
+        for (salt, advice) in [(0xad00_0000, Advice::Allow), (0xad01_0000, Advice::Ask)] {
+            let mut advising = Self::new(self.seed ^ salt, self.instance);
+            advising.owner.clone_from(&self.owner);
+            appends.extend(advising.advising(advice));
+        }
         appends
     }
 

@@ -31,7 +31,9 @@ mod encoding;
 mod schema;
 
 pub mod files;
+pub mod host;
 pub mod http;
 
 pub use files::{Files, FilesError};
+pub use host::HostTools;
 pub use http::{Http, HttpFault, HttpPlace, HttpRules};

@@ -10,10 +10,11 @@ use portcullis_domain::budget::{Amounts, BudgetScope, Caps, Day, HowSettled};
 use portcullis_domain::child;
 use portcullis_domain::content::{Content, ContentRef};
 use portcullis_domain::event::{
-    ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, ChildAwaited, LeaseAcquired,
-    LeaseCause, LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted,
-    QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepFinished,
-    StepJudged, StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled, ThreadOpened,
+    Advice, ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, ChildAwaited,
+    LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted,
+    QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepAdvised,
+    StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled,
+    ThreadOpened,
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{AttemptId, QuestionId, RunId, StepId, ThreadId};
@@ -98,6 +99,7 @@ impl Scene {
         self.model_call(second);
         self.expired_call(second);
         self.family();
+        self.advised();
         self.complete(first);
         self.late(first);
         self.erase(first);
@@ -271,6 +273,25 @@ impl Scene {
                 Vec::new(),
             );
         }
+    }
+
+    /// A run whose one call a host makes by itself.
+    fn advised(&mut self) {
+        let run = self.create(None);
+        let step = self.open(run);
+        let call = self.call(run, None).admitted;
+        let allow = Verdict::Allow { rules: vec!["class".to_owned()] };
+        let epoch = self.state(run).run.epoch;
+        let advice = Advice::Allow;
+        let advised = StepAdvised { call: call.call, epoch, advice, active_us: 4 };
+        let ended =
+            RunFinished { reason: EndReason::GoalCompleted, note: None, result: None, by: None };
+        let events = vec![
+            (run.into(), Some(step), self.judged(run, &call, allow)),
+            (run.into(), Some(step), Body::StepAdvised(advised)),
+            (run.into(), None, Body::RunFinished(ended)),
+        ];
+        self.append(self.driver(run), events, Vec::new(), Vec::new());
     }
 
     /// Ends a run that nobody drives.

@@ -8,6 +8,8 @@ pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod hook;
+pub(crate) mod hosts;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;

@@ -55,6 +55,11 @@ pub trait ToolSource: Send + Sync {
     /// the lease later the run is left to whoever takes it up, and the outcome is unknown.
     fn blocks(&self) -> bool;
 
+    /// False for tools that a host carries out by itself: a call is then only judged, and the gate never makes it.
+    fn performs(&self) -> bool {
+        true
+    }
+
     /// Performs exactly the call that the permit names.
     fn call(&self, permit: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>>;
 }

@@ -2,7 +2,7 @@
 
 use portcullis_canon::Digest;
 use portcullis_domain::approval::Answer;
-use portcullis_domain::event::{Body, Event, LeaseCause};
+use portcullis_domain::event::{Advice, Body, Event, LeaseCause};
 use portcullis_domain::fold::{FoldError, RunState};
 use portcullis_domain::id::{InstanceId, JournalId, StepId};
 use portcullis_domain::observation::ObservationKind;
@@ -127,6 +127,102 @@ fn nothing_starts_without_a_verdict_or_against_one() {
         s.proposed(b"{}");
         s.judged(ask());
         s.started();
+    });
+}
+
+/// A judged step whose host is then told so.
+fn told(s: &mut Scenario, verdict: Verdict, advice: Advice) {
+    s.step_opened();
+    s.proposed(b"{}");
+    s.judged(verdict);
+    s.advised(advice);
+}
+
+#[test]
+fn a_host_is_told_the_verdict_and_nothing_else() {
+    for (verdict, advice) in [(allow(), Advice::Allow), (ask(), Advice::Ask)] {
+        let state = after(|s| {
+            told(s, verdict, advice);
+            s.run_finished(EndReason::GoalCompleted);
+        })
+        .unwrap();
+        let step = state.step().unwrap();
+        assert_eq!((step.status, step.starts), (StepStatus::Advised, 0));
+        assert!(step.started_at.is_none() && step.observation.is_none());
+        assert_eq!(state.run.status, RunStatus::Completed);
+    }
+    let deny =
+        Verdict::Deny { reason: portcullis_domain::refusal::Refusal::ClassDenied, rules: vec![] };
+    for (verdict, advice) in [
+        (ask(), Advice::Allow),
+        (allow(), Advice::Ask),
+        (deny.clone(), Advice::Allow),
+        (deny, Advice::Ask),
+    ] {
+        refused("step.advised", |s| told(s, verdict, advice));
+    }
+}
+
+#[test]
+fn what_a_host_was_told_ends_its_run_at_once_and_was_never_started() {
+    refused("step.advised", |s| {
+        s.step_opened();
+        s.proposed(b"{}");
+        s.judged(allow());
+        s.started();
+        s.advised(Advice::Allow);
+    });
+    let owed = |next: fn(&mut Scenario)| {
+        after(|s| {
+            told(s, allow(), Advice::Allow);
+            next(s);
+        })
+        .unwrap_err()
+    };
+    let nexts: [fn(&mut Scenario); 4] = [
+        |s| s.started(),
+        |s| s.finished(ObservationKind::ToolResult),
+        |s| s.step_opened(),
+        |s| s.run_finished(EndReason::GoalFailed),
+    ];
+    for next in nexts {
+        assert_eq!(owed(next), FoldError::Owed("run.finished"));
+    }
+    assert_eq!(after(|s| told(s, allow(), Advice::Allow)).unwrap().complete(), {
+        Err(FoldError::Owed("run.finished"))
+    });
+}
+
+#[test]
+fn a_host_is_told_yes_after_a_question_only_by_use_of_its_grant() {
+    let granted = |s: &mut Scenario| {
+        waiting(s);
+        s.answered("ann", Answer::Approve);
+        s.lease_acquired(LeaseCause::Free);
+        s.judged(ask());
+    };
+    let state = after(|s| {
+        granted(s);
+        s.used();
+        s.advised(Advice::Allow);
+        s.run_finished(EndReason::GoalCompleted);
+    })
+    .unwrap();
+    assert_eq!(state.question.unwrap().status, QuestionStatus::Used);
+    refused("step.advised", |s| {
+        granted(s);
+        s.advised(Advice::Allow);
+    });
+    // A question of ours is not handed on to somebody whom nobody knows.
+    refused("step.advised", |s| {
+        granted(s);
+        s.advised(Advice::Ask);
+    });
+    refused("step.advised", |s| {
+        waiting(s);
+        s.lease_acquired(LeaseCause::Free);
+        s.judged(allow());
+        s.advised(Advice::Allow);
     });
 }
 

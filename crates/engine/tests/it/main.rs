@@ -14,6 +14,7 @@ mod world;
 
 mod account;
 mod admission;
+mod advising;
 mod approvals;
 mod batches;
 mod cancelled;

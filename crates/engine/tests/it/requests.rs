@@ -3,7 +3,8 @@
 use portcullis_canon::Object;
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::StoreError;
-use portcullis_domain::request::{self, Request};
+use portcullis_domain::request::Request;
+use portcullis_domain::thread::conversation;
 use portcullis_engine::{GateError, Progress, Task};
 use portcullis_testkit::block_on;
 
@@ -12,7 +13,7 @@ use crate::world::{World, call, turn};
 #[test]
 fn of_two_processes_that_begin_one_request_one_does() {
     let world = World::new();
-    let thread = request::thread("ann", "editor");
+    let thread = conversation("ann", "mcp", "editor");
     let task = || Task { thread: Some(thread), ..world.task(Limits::default()) };
     let request = Request::new("write", &Object::new(), None);
     let begin = |pid, number| {
@@ -32,7 +33,7 @@ fn of_two_processes_that_begin_one_request_one_does() {
 #[test]
 fn a_thread_of_another_owner_takes_no_run() {
     let world = World::new();
-    let thread = request::thread("ann", "editor");
+    let thread = conversation("ann", "mcp", "editor");
     let request = Request::new("write", &Object::new(), None);
     let begin = |owner: &str, number| {
         let task =

@@ -23,8 +23,9 @@ use portcullis_domain::id::{QuestionId, RunId, ThreadId};
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{AdvertisedTool, BoxFuture};
 use portcullis_domain::question::QuestionKind;
-use portcullis_domain::request::{self, Request};
+use portcullis_domain::request::Request;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::thread::conversation;
 use portcullis_domain::tool::EffectClass;
 use portcullis_engine::{Gate, GateError, Parts, Tools};
 use portcullis_mcp::{Hearing, HostCall, HostReply, Served, ServedTool};
@@ -46,6 +47,9 @@ pub const AGENT: &str = "mcp-proxy";
 
 /// The most bytes of a name in `_meta`.
 const MAX_NAME_BYTES: usize = 128;
+
+/// Through which door a host names its thread: a hook's conversation of the same name is another one.
+const DOOR: &str = "mcp";
 
 /// The most bytes of a tool's name that common hosts and models take.
 const MAX_TOOL_NAME_BYTES: usize = 64;
@@ -290,7 +294,7 @@ fn name_in<'a>(meta: &'a Object, key: &str) -> Result<Option<&'a str>, ()> {
 }
 
 fn named_thread(owner: &str, name: &str) -> Option<ThreadId> {
-    (1..=MAX_NAME_BYTES).contains(&name.len()).then(|| request::thread(owner, name))
+    (1..=MAX_NAME_BYTES).contains(&name.len()).then(|| conversation(owner, DOOR, name))
 }
 
 /// The name by which hosts call a tool: models take letters, digits, `_` and `-`.

@@ -35,6 +35,7 @@ fn driver(body: &Body, takes: bool) -> bool {
         | Body::StepRestarted(_)
         | Body::ProbeStarted(_)
         | Body::ProbeFinished(_)
+        | Body::StepAdvised(_)
         | Body::StepFinished(_)
         | Body::QuestionAsked(_)
         | Body::ApprovalUsed(_)

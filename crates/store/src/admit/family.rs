@@ -65,6 +65,7 @@ pub(super) fn check(
             Body::LeaseAcquired(_)
                 | Body::StepStarted(_)
                 | Body::StepRestarted(_)
+                | Body::StepAdvised(_)
                 | Body::ProbeStarted(_)
                 | Body::BudgetReserved(_)
         )

@@ -2,8 +2,8 @@
 
 use portcullis_canon::Value;
 use portcullis_domain::event::{
-    Body, ProbeStarted, QuestionAnswered, QuestionAsked, StepFinished, StepJudged, StepRestarted,
-    StepStarted,
+    Advice, Body, ProbeStarted, QuestionAnswered, QuestionAsked, StepAdvised, StepFinished,
+    StepJudged, StepRestarted, StepStarted,
 };
 use portcullis_domain::observation::Observation;
 use portcullis_domain::verdict::Verdict;
@@ -91,6 +91,7 @@ impl Told {
                 self.head("found", fact, &format!("{}{said}", body.found.as_str()));
                 self.detail(fact);
             }
+            Body::StepAdvised(body) => self.advised(fact, body),
             Body::StepFinished(body) => self.finished(fact, body),
             Body::OutcomeLate(body) => {
                 self.head("came late", fact, &outcome(&body.observation));
@@ -188,6 +189,15 @@ impl Told {
             self.quoted("tool", &call.admitted.tool);
             self.own("call", &call.admitted.call.to_string());
         }
+    }
+
+    fn advised(&mut self, fact: &Fact, body: &StepAdvised) {
+        let told = match body.advice {
+            Advice::Allow => "allow: the host makes the call by itself; nothing was made here",
+            Advice::Ask => "ask: the host asks its own person, whose answer is not known here",
+        };
+        self.head("advised", fact, told);
+        self.own("call", &body.call.to_string());
     }
 
     fn finished(&mut self, fact: &Fact, body: &StepFinished) {
