@@ -49,7 +49,7 @@ async fn an_answer_that_does_not_come_is_unknown_and_the_call_is_not_made_again(
 async fn a_late_answer_is_dropped_and_the_session_goes_on() {
     let scene = Scene::new("well");
     let session = scene.connect().await;
-    let late = call(&session, "count-late", Duration::from_millis(100)).await;
+    let late = call(&session, "count-late", SHORT).await;
     assert!(matches!(late, Err(CallFailure::Unknown(_))), "{late:?}");
     // The server answers that one first.
     assert_eq!(text(call(&session, "echo", PATIENT).await), "{}");
@@ -61,7 +61,7 @@ async fn a_call_that_is_dropped_is_given_up() {
     let scene = Scene::new("well");
     let session = scene.connect().await;
     let dropped = call(&session, "count-late", PATIENT);
-    assert!(tokio::time::timeout(Duration::from_millis(100), dropped).await.is_err());
+    assert!(tokio::time::timeout(SHORT, dropped).await.is_err());
     assert_eq!(text(call(&session, "echo", PATIENT).await), "{}");
     assert_eq!(scene.noted(), ["count", "cancelled"]);
 }
