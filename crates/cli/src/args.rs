@@ -59,6 +59,10 @@ pub(crate) enum Command {
     Spend(commands::spend::Args),
     /// List providers of models: what is configured, and whether it answers
     Models(commands::models::Args),
+    /// Keep what an MCP server says of its tools, so that a change of it is seen
+    Pin(commands::pin::Args),
+    /// Start the MCP servers, and say which of their tools could be called, and why others could not
+    Check(commands::check::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person

@@ -1,5 +1,6 @@
 //! The only place where front doors and back ends are put together.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use portcullis_audit::keys::{
 };
 use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
+use portcullis_mcp::LoadReport;
 use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
@@ -23,6 +25,7 @@ use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
 use crate::half_made;
 use crate::http::{self, For};
+use crate::mcp;
 use crate::people;
 use crate::place::{self, Place};
 
@@ -103,9 +106,9 @@ pub(crate) struct Gatehouse {
     pub(crate) remarks: Vec<String>,
 }
 
-/// Everything for `run` and `resume`. The folder for the file tools is checked before the database is opened. A recording of
+/// Everything for `run` and `resume`. MCP servers are started before the database is opened. The folder for the file tools is checked before the database is opened. A recording of
 /// the run is out of their reach: who reads it knows the secret of the fences, and who writes it puts words into a replay.
-pub(crate) fn gatehouse(
+pub(crate) async fn gatehouse(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
@@ -113,21 +116,92 @@ pub(crate) fn gatehouse(
     recording: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
-    let tools = tools(globals, config, files, recording, For::Calls)?;
-    let (keys, remarks) = reviewers(globals, config)?;
+    let (tools, mut remarks) = tools(globals, config, files, recording, For::Calls).await?;
+    let (keys, made) = reviewers(globals, config)?;
+    remarks.extend(made);
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
-/// The tools that this command has: on this folder if there is one, and on the network if the operator named places.
-pub(crate) fn tools(
+/// The tools that this command has: on this folder if there is one, on the network if the operator named places, and of
+/// each MCP server; with what the operator should know of them, a sentence each. Servers are started for calls alone.
+pub(crate) async fn tools(
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
     recording: Option<&Path>,
     purpose: For,
-) -> Result<Tools, Failure> {
+) -> Result<(Tools, Vec<String>), Failure> {
+    let mut sources = own_sources(globals, config, files, recording, purpose)?;
+    let mut remarks = Vec::new();
+    match purpose {
+        For::Specs => {
+            for choice in &config.mcp {
+                let seen = mcp::look(choice, &taken(&sources))?;
+                sources.push(Arc::new(seen));
+            }
+        }
+        For::Calls => {
+            let around = around(globals, config)?;
+            let sessions = mcp::connect_all(&config.mcp, &around).await?;
+            for (choice, session) in config.mcp.iter().zip(sessions) {
+                let (tools, report) = mcp::open(choice, session?, &taken(&sources)).await?;
+                if report.registered() == 0 {
+                    return Err(mcp::nothing(&report));
+                }
+                remarks.extend(mcp::remarks(&report));
+                sources.push(Arc::new(tools));
+            }
+        }
+    }
+    let tools = Tools::register(sources)?;
+    Ok((if config.children { tools.with_children()? } else { tools }, remarks))
+}
+
+/// What of each MCP server could be called in a run, without a folder of files.
+pub(crate) async fn reports(
+    globals: &Globals,
+    config: &Config,
+) -> Result<Vec<Result<LoadReport, Failure>>, Failure> {
+    let mut sources = own_sources(globals, config, None, None, For::Specs)?;
+    let sessions = mcp::connect_all(&config.mcp, &around(globals, config)?).await?;
+    let mut reports = Vec::with_capacity(sessions.len());
+    for (choice, session) in config.mcp.iter().zip(sessions) {
+        let opened = match session {
+            Ok(session) => mcp::open(choice, session, &taken(&sources)).await,
+            Err(failure) => Err(failure),
+        };
+        reports.push(opened.map(|(tools, report)| {
+            sources.push(Arc::new(tools));
+            report
+        }));
+    }
+    Ok(reports)
+}
+
+/// What MCP servers are started among.
+pub(crate) fn around(globals: &Globals, config: &Config) -> Result<mcp::Around, Failure> {
+    Ok(mcp::Around {
+        ours: out_of_reach(globals, config)?,
+        search_path: globals.search_path.clone(),
+        home: crate::args::variable("HOME").map(PathBuf::from),
+    })
+}
+
+/// The names that these sources have already.
+fn taken(sources: &[Arc<dyn ToolSource>]) -> BTreeSet<String> {
+    sources.iter().flat_map(|source| source.specs()).map(|spec| spec.name).collect()
+}
+
+/// The tools that need no server.
+fn own_sources(
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+    recording: Option<&Path>,
+    purpose: For,
+) -> Result<Vec<Arc<dyn ToolSource>>, Failure> {
     let mut sources: Vec<Arc<dyn ToolSource>> = Vec::new();
     if let Some(root) = files {
         let mut forbidden = out_of_reach(globals, config)?;
@@ -138,8 +212,7 @@ pub(crate) fn tools(
     if let Some(choice) = &config.http {
         sources.push(Arc::new(http::open(choice, purpose)?));
     }
-    let tools = Tools::register(sources)?;
-    Ok(if config.children { tools.with_children()? } else { tools })
+    Ok(sources)
 }
 
 fn parts(
@@ -300,6 +373,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.extend(config.path.clone());
     places.extend(config.head.clone());
     places.extend(config.credentials.files().map(Path::to_owned));
+    places.extend(config.mcp.iter().map(|choice| choice.manifest.clone()));
     places.push(own_program()?);
     Ok(places)
 }

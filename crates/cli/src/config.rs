@@ -2,6 +2,7 @@
 
 mod credentials;
 mod http;
+mod mcp;
 pub(crate) mod models;
 mod numbers;
 
@@ -30,6 +31,8 @@ use credentials::RawCredentials;
 pub(crate) use credentials::{CredentialSource, Credentials};
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
+use mcp::RawMcp;
+pub(crate) use mcp::ServerChoice;
 use numbers::{Given, Number, RawLimits};
 
 /// How a configuration is read.
@@ -57,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) files: Option<PathBuf>,
     /// Where the HTTP tools may go; nothing when there are none.
     pub(crate) http: Option<HttpChoice>,
+    /// The MCP servers whose tools a run has, sorted by name.
+    pub(crate) mcp: Vec<ServerChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
     /// Where secrets lie, by name.
@@ -82,6 +87,7 @@ impl Default for Config {
             remind_before: Some(REMIND_BEFORE),
             files: None,
             http: None,
+            mcp: Vec::new(),
             agent: None,
             credentials: Credentials::default(),
             models: models::Models::default(),
@@ -101,6 +107,7 @@ struct Raw {
     approvals: RawApprovals,
     files: RawFiles,
     http: RawHttp,
+    mcp: RawMcp,
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
     credentials: RawCredentials,
@@ -261,6 +268,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
         http,
+        mcp: mcp::read(raw.mcp, base)?,
         agent: agent(raw.agent, base)?,
         credentials,
         models,

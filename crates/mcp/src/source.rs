@@ -58,7 +58,7 @@ struct Held {
 impl McpTools {
     /// Lists a server's tools, holds them against its terms and gives those that can be called, and a line for each.
     ///
-    /// The clock bounds how long a call waits for a listing; it has to be that of the gate's engine.
+    /// The clock bounds how long a call waits for a listing.
     ///
     /// # Errors
     /// [`OpenError`] when the server cannot be asked, or the manifest is another's.

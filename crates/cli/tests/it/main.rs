@@ -24,6 +24,7 @@ mod home;
 mod http;
 mod json_fields;
 mod launching;
+mod mcp;
 mod model;
 mod provider;
 mod recheck;
