@@ -64,6 +64,14 @@ fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Fail
         Performed::Answered(Err(
             failure @ (ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }),
         )) => failure.to_string(),
+        Performed::Answered(Err(failure @ ToolFailure::Failed { .. })) => {
+            return Some((
+                first,
+                format!(
+                    "made again with its key, the call failed ({failure}); what it did before is not known"
+                ),
+            ));
+        }
         Performed::NotBegun(NotBegun::NoPlace) => "it found no place".to_owned(),
         Performed::NotBegun(NotBegun::Uncovered) => "the lease was about to end".to_owned(),
         Performed::Answered(_)
@@ -475,6 +483,9 @@ impl Core {
         };
         match failure {
             ToolFailure::NothingHappened { message } => Some(failed(Failure::Error, &message)),
+            ToolFailure::Failed { message } => {
+                Some(Ending::observed(self.observer().refused(spec, &message)))
+            }
             ToolFailure::Abort { message } => {
                 Some(failed(Failure::Abort, &message).ending(RunEnd::because(EndReason::ToolAbort)))
             }

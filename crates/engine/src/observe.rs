@@ -1,6 +1,6 @@
 //! Observations: what is recorded and shown of a step's outcome, as canonical JSON with labels.
 
-use portcullis_canon::{Digest, Fault, Kind, Limits, Object, Value, parse};
+use portcullis_canon::{Digest, Fault, Kind, Limits, Object, Value, parse, sanitize};
 use portcullis_domain::content::Content;
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::{Failure, Observation, ObservationKind};
@@ -82,6 +82,13 @@ impl Observer<'_> {
         object.insert("message", message);
         let shape = Shape { failure: Some(failure), ..Shape::of(ObservationKind::ToolError) };
         self.outcome(StepStatus::Failed, shape, object, labels)
+    }
+
+    /// The receiver answered that it failed: known, and no longer than a result may be.
+    pub(crate) fn refused(&self, spec: &ToolSpec, message: &str) -> Outcome {
+        let most = usize::try_from(spec.max_result_bytes).unwrap_or(usize::MAX);
+        let labels = Labels::of(Origin::external(&spec.name));
+        self.failed(Failure::Error, &sanitize::clip(message, most), labels)
     }
 
     /// The run that the call was ended without being done. It is not for the gate to start it again.

@@ -16,13 +16,14 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod client;
 mod listing;
-mod output;
 mod pin;
 mod session;
 mod source;
 
+pub use answer::outcome;
 pub use client::{MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer};
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{

@@ -15,7 +15,6 @@ use portcullis_sandbox::child::{Lines, Tail};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-
 /// The longest line from an agent, in bytes, without the line end.
 pub const MAX_LINE_BYTES: usize = MAX_PROPOSAL_BYTES;
 

@@ -24,6 +24,13 @@ pub enum ToolFailure {
         /// What happened, for the agent: one sentence.
         message: String,
     },
+    /// The receiver answered that it failed. That is known and nobody is asked; what it changed before it failed is its own
+    /// to say, and is not claimed to be nothing.
+    #[error("{message}")]
+    Failed {
+        /// What the receiver said, for the agent. From outside, and as long as a result may be.
+        message: String,
+    },
     /// It may have happened: a lost connection, a failed sync, an answer that never came.
     #[error("{message}")]
     Unknown {

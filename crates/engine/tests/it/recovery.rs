@@ -161,7 +161,7 @@ fn a_second_loss_of_a_keyed_call_is_a_persons_to_answer() {
 #[test]
 fn a_second_start_that_did_nothing_says_nothing_of_the_first() {
     for how in ALL {
-        for second in [Does::Fail, Does::Abort] {
+        for second in [Does::Fail, Does::Refuse("no".to_owned()), Does::Abort] {
             let world = world(true);
             let named = format!("{how:?}, {second:?}");
             let (run, progress) = unknown_then(&world, "pay", how, second);
@@ -318,6 +318,7 @@ fn a_probe_that_cannot_say_leaves_it_to_a_person() {
         // Cut, so not the whole answer.
         (says(&huge), ObservationKind::ToolResult),
         (Does::Fail, ObservationKind::ToolError),
+        (Does::Refuse("no".to_owned()), ObservationKind::ToolError),
         (Does::Unknown, ObservationKind::ToolError),
         (Does::Panic, ObservationKind::ToolError),
     ] {

@@ -230,6 +230,8 @@ fn failed(tool: &str, does: Does, failure: Failure, progress: Progress) {
 #[test]
 fn known_failures_are_observed() {
     failed("write", Does::Fail, Failure::Error, Progress::Observed);
+    // What may have changed something and answered that it failed: known, and nobody is asked.
+    failed("write", Does::Refuse("no".to_owned()), Failure::Error, Progress::Observed);
     failed("look", Does::Unknown, Failure::LostConnection, Progress::Observed);
     failed("look", Does::Panic, Failure::Panic, Progress::Observed);
     failed("write", Does::Abort, Failure::Abort, Progress::Ended(EndReason::ToolAbort));
@@ -240,6 +242,19 @@ fn known_failures_are_observed() {
         Progress::Observed,
     );
     failed("look", Does::Answer(b"<html>".to_vec()), Failure::InvalidContent, Progress::Observed);
+}
+
+#[test]
+fn what_the_receiver_says_of_its_failure_is_bounded_as_a_result_is() {
+    let world = World::new();
+    world.tools.set("write", Does::Refuse("no ".repeat(5_000)));
+    let mut held = world.begin();
+    let run = held.run();
+    assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
+    let observed = world.observed(run, 0);
+    let message = observed.get("message").and_then(|v| v.as_str()).unwrap();
+    assert!(message.len() <= 4_096 && message.starts_with("no no") && message.ends_with('…'));
+    assert_eq!(world.count("question.asked"), 0);
 }
 
 #[test]

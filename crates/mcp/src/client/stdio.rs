@@ -66,7 +66,8 @@ impl ClientHandler for Nothing {
 
 impl Stdio {
     /// Starts the server and opens a session, in the newest revision that both speak. `wait` is one deadline for all of
-    /// it, from the start to the end of the first [`list`](Session::list); each later listing has as long.
+    /// it, from the start to the end of the first [`list`](Session::list); each later listing has as long. A server that
+    /// leaves questions of newer revisions without an answer is asked the older one after ten seconds.
     ///
     /// # Errors
     /// [`SessionError`] says at which stage it failed. The program was then killed, or never started.

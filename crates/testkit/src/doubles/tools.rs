@@ -18,6 +18,8 @@ pub enum Does {
     Answer(Vec<u8>),
     /// Fails and changed nothing.
     Fail,
+    /// Fails and says so in these words, whatever it changed before.
+    Refuse(String),
     /// Fails and may have changed something.
     Unknown,
     /// Asks to end the run.
@@ -156,6 +158,7 @@ impl HostileTools {
         match self.begin(&permit) {
             Does::Answer(content) => Ok(ToolOutput { content, labels: None }),
             Does::Fail => Err(ToolFailure::NothingHappened { message }),
+            Does::Refuse(message) => Err(ToolFailure::Failed { message }),
             Does::Unknown => Err(ToolFailure::Unknown { message }),
             Does::Abort => Err(ToolFailure::Abort { message }),
             Does::Panic => panic!("as planned"),

@@ -126,11 +126,15 @@ fn judged(
     match outcome {
         Ok(output) => findings.extend(judged_output(spec, output)),
         Err(failure) => {
-            let certain = !matches!(failure, ToolFailure::Unknown { .. });
+            let certain =
+                !matches!(failure, ToolFailure::Unknown { .. } | ToolFailure::Failed { .. });
             if changed && certain {
                 findings.push("it says that nothing happened, and something did".to_owned());
             }
-            findings.extend(judged_message(&failure.to_string()));
+            findings.extend(match failure {
+                ToolFailure::Failed { message } => judged_answer(spec, message),
+                other => judged_message(&other.to_string()),
+            });
         }
     }
     findings
@@ -148,6 +152,13 @@ fn judged_output(spec: &ToolSpec, output: &ToolOutput) -> Vec<String> {
         findings.push(format!("a result is no strict json: {error}"));
     }
     findings
+}
+
+/// What the receiver itself answered may be as long as a result, and in its own words.
+fn judged_answer(spec: &ToolSpec, message: &str) -> Option<String> {
+    let size = u64::try_from(message.len()).unwrap_or(u64::MAX);
+    (size > spec.max_result_bytes)
+        .then(|| format!("a failure has {size} bytes, more than its spec says of a result"))
 }
 
 fn judged_message(message: &str) -> Option<String> {

@@ -336,6 +336,7 @@ fn failures(page: &mut String) {
         let error = FileError { path: RelPath::parse("a").unwrap(), fault };
         let (message, known) = match failure::of_change(&error) {
             ToolFailure::NothingHappened { message } => (message, "did not happen"),
+            ToolFailure::Failed { message } => (message, "failed, whatever it changed"),
             ToolFailure::Unknown { message } => (message, "may have happened"),
             ToolFailure::Abort { .. } => panic!("no file ends a run"),
         };
