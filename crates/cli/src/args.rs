@@ -64,6 +64,10 @@ pub(crate) enum Command {
     /// It speaks MCP over standard input and output, so a host starts it. What an operator has to know is told on standard
     /// error.
     Proxy(commands::proxy::Args),
+    /// Keep what an MCP server says of its tools, so that a change of it is seen
+    Pin(commands::pin::Args),
+    /// Start the MCP servers, and say which of their tools could be called, and why others could not
+    Check(commands::check::Args),
     /// List what was recorded
     Events(commands::events::Args),
     /// List what waits for a person

@@ -13,6 +13,7 @@ use portcullis_audit::keys::{
 };
 use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
+use portcullis_mcp::LoadReport;
 use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_server::proxy::Completing;
 use portcullis_store::sqlite::open::OpenMode;
@@ -25,6 +26,7 @@ use crate::config::{self, Config};
 use crate::failure::{Code, Failure};
 use crate::half_made;
 use crate::http::{self, For};
+use crate::mcp;
 use crate::people;
 use crate::place::{self, Place};
 
@@ -105,9 +107,9 @@ pub(crate) struct Gatehouse {
     pub(crate) remarks: Vec<String>,
 }
 
-/// Everything for `run` and `resume`. The folder for the file tools is checked before the database is opened. A recording of
-/// the run is out of their reach: who reads it knows the secret of the fences, and who writes it puts words into a replay.
-pub(crate) fn gatehouse(
+/// Everything for `run` and `resume`. The folder for the file tools is checked, and MCP servers are started, before the database
+/// is opened. A recording of the run is out of their reach: who reads it knows the secret of the fences, and who writes it puts words into a replay.
+pub(crate) async fn gatehouse(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
@@ -115,25 +117,27 @@ pub(crate) fn gatehouse(
     recording: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
-    let tools = tools(globals, config, files, recording, For::Calls)?;
-    let (keys, remarks) = reviewers(globals, config)?;
+    let (tools, mut remarks) = tools(globals, config, files, recording, For::Calls).await?;
+    let (keys, made) = reviewers(globals, config)?;
+    remarks.extend(made);
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
 /// Everything for `proxy`: the same tools, each of which completes its run, and none that starts others.
-pub(crate) fn hosts_gatehouse(
+pub(crate) async fn hosts_gatehouse(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
     files: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Gatehouse, Failure> {
-    let sources = sources(globals, config, files, None, For::Calls)?;
+    let (sources, mut remarks) = sources(globals, config, files, None, For::Calls).await?;
     let completing = |source| Arc::new(Completing::new(source)) as Arc<dyn ToolSource>;
     let tools = Tools::register(sources.into_iter().map(completing).collect())?;
-    let (keys, remarks) = reviewers(globals, config)?;
+    let (keys, made) = reviewers(globals, config)?;
+    remarks.extend(made);
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
     Ok(Gatehouse { database: store, parts, remarks })
@@ -141,8 +145,7 @@ pub(crate) fn hosts_gatehouse(
 
 /// The tools of a host, but for those that are called like one of these.
 fn host_tools(config: &Config, beside: &[Arc<dyn ToolSource>]) -> HostTools {
-    let taken: BTreeSet<String> =
-        beside.iter().flat_map(|source| source.specs()).map(|spec| spec.name).collect();
+    let taken = taken(beside);
     let named = config.decide.iter().map(|(name, class)| (name.as_str(), *class));
     HostTools::new(named.filter(|(name, _)| !taken.contains(*name)))
 }
@@ -160,26 +163,95 @@ pub(crate) fn deskhouse(
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
-/// The tools that this command has: on this folder if there is one, and on the network if the operator named places.
-pub(crate) fn tools(
+/// The tools that this command has, with what the operator should know of them, a sentence each.
+pub(crate) async fn tools(
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
     recording: Option<&Path>,
     purpose: For,
-) -> Result<Tools, Failure> {
-    let mut sources = sources(globals, config, files, recording, purpose)?;
+) -> Result<(Tools, Vec<String>), Failure> {
+    let (mut sources, remarks) = sources(globals, config, files, recording, purpose).await?;
     // No run is given them: only what was decided about them can be asked again.
     if purpose == For::Specs {
         let host = host_tools(config, &sources);
         sources.push(Arc::new(host));
     }
     let tools = Tools::register(sources)?;
-    Ok(if config.children { tools.with_children()? } else { tools })
+    Ok((if config.children { tools.with_children()? } else { tools }, remarks))
 }
 
-/// Where the tools come from.
-fn sources(
+/// Where tools come from: this folder if there is one, the network if the operator named places, and each MCP server.
+/// Servers are started for calls alone.
+async fn sources(
+    globals: &Globals,
+    config: &Config,
+    files: Option<&Path>,
+    recording: Option<&Path>,
+    purpose: For,
+) -> Result<(Vec<Arc<dyn ToolSource>>, Vec<String>), Failure> {
+    let mut sources = own_sources(globals, config, files, recording, purpose)?;
+    let mut remarks = Vec::new();
+    match purpose {
+        For::Specs => {
+            for choice in &config.mcp {
+                let seen = mcp::look(choice, &taken(&sources))?;
+                sources.push(Arc::new(seen));
+            }
+        }
+        For::Calls => {
+            let around = around(globals, config)?;
+            let sessions = mcp::connect_all(&config.mcp, &around).await?;
+            for (choice, session) in config.mcp.iter().zip(sessions) {
+                let (tools, report) = mcp::open(choice, session?, &taken(&sources)).await?;
+                if report.registered() == 0 {
+                    return Err(mcp::nothing(&report));
+                }
+                remarks.extend(mcp::remarks(&report));
+                sources.push(Arc::new(tools));
+            }
+        }
+    }
+    Ok((sources, remarks))
+}
+
+/// What of each MCP server could be called in a run, without a folder of files.
+pub(crate) async fn reports(
+    globals: &Globals,
+    config: &Config,
+) -> Result<Vec<Result<LoadReport, Failure>>, Failure> {
+    let mut sources = own_sources(globals, config, None, None, For::Specs)?;
+    let sessions = mcp::connect_all(&config.mcp, &around(globals, config)?).await?;
+    let mut reports = Vec::with_capacity(sessions.len());
+    for (choice, session) in config.mcp.iter().zip(sessions) {
+        let opened = match session {
+            Ok(session) => mcp::open(choice, session, &taken(&sources)).await,
+            Err(failure) => Err(failure),
+        };
+        reports.push(opened.map(|(tools, report)| {
+            sources.push(Arc::new(tools));
+            report
+        }));
+    }
+    Ok(reports)
+}
+
+/// What MCP servers are started among.
+pub(crate) fn around(globals: &Globals, config: &Config) -> Result<mcp::Around, Failure> {
+    Ok(mcp::Around {
+        ours: out_of_reach(globals, config)?,
+        search_path: globals.search_path.clone(),
+        home: crate::args::variable("HOME").map(PathBuf::from),
+    })
+}
+
+/// The names that these sources have already.
+fn taken(sources: &[Arc<dyn ToolSource>]) -> BTreeSet<String> {
+    sources.iter().flat_map(|source| source.specs()).map(|spec| spec.name).collect()
+}
+
+/// The tools that need no server.
+fn own_sources(
     globals: &Globals,
     config: &Config,
     files: Option<&Path>,
@@ -357,6 +429,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.extend(config.path.clone());
     places.extend(config.head.clone());
     places.extend(config.credentials.files().map(Path::to_owned));
+    places.extend(config.mcp.iter().map(|choice| choice.manifest.clone()));
     places.push(own_program()?);
     Ok(places)
 }

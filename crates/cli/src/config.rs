@@ -3,6 +3,7 @@
 mod credentials;
 mod decide;
 mod http;
+mod mcp;
 pub(crate) mod models;
 mod numbers;
 mod proxy;
@@ -32,6 +33,8 @@ use credentials::RawCredentials;
 pub(crate) use credentials::{CredentialSource, Credentials};
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
+use mcp::RawMcp;
+pub(crate) use mcp::ServerChoice;
 use numbers::{Given, Number, RawLimits};
 pub(crate) use proxy::ProxyChoice;
 use proxy::RawProxy;
@@ -61,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) files: Option<PathBuf>,
     /// Where the HTTP tools may go; nothing when there are none.
     pub(crate) http: Option<HttpChoice>,
+    /// The MCP servers whose tools a run has, sorted by name.
+    pub(crate) mcp: Vec<ServerChoice>,
     /// The agent, and what it is given.
     pub(crate) agent: Option<AgentChoice>,
     /// Where secrets lie, by name.
@@ -90,6 +95,7 @@ impl Default for Config {
             remind_before: Some(REMIND_BEFORE),
             files: None,
             http: None,
+            mcp: Vec::new(),
             agent: None,
             credentials: Credentials::default(),
             models: models::Models::default(),
@@ -111,6 +117,7 @@ struct Raw {
     approvals: RawApprovals,
     files: RawFiles,
     http: RawHttp,
+    mcp: RawMcp,
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
     credentials: RawCredentials,
@@ -273,6 +280,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
         http,
+        mcp: mcp::read(raw.mcp, base)?,
         agent: agent(raw.agent, base)?,
         credentials,
         models,

@@ -106,6 +106,12 @@ codes! {
     FilesRoot = "E7001";
     /// The HTTP tools cannot be used.
     Http = "E7002";
+    /// An MCP server cannot be used.
+    Server = "E7501";
+    /// What was pinned of an MCP server cannot be used.
+    Manifest = "E7502";
+    /// No tool of an MCP server can be called.
+    NoTools = "E7503";
     /// The agent's script cannot be used.
     Script = "E8001";
     /// A model or its provider cannot be used.

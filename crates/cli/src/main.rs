@@ -26,6 +26,7 @@ mod http;
 mod judges;
 mod launch;
 mod lookup;
+mod mcp;
 mod model;
 mod output;
 mod people;
@@ -117,6 +118,8 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Show(args) => commands::show::run(args, globals).await,
         Command::Spend(args) => commands::spend::run(args, globals).await,
         Command::Models(args) => commands::models::run(args, globals).await,
+        Command::Pin(args) => commands::pin::run(args, globals).await,
+        Command::Check(args) => commands::check::run(args, globals).await,
         Command::Events(args) => commands::events::run(args, globals).await,
         Command::Inbox(args) => commands::inbox::run(args, globals).await,
         Command::Watch(args) => commands::watch::run(args, globals).await,

@@ -182,7 +182,7 @@ pub(crate) struct Ready {
 }
 
 /// Opens all that a run needs, and compares the database with the head that was kept of it.
-pub(crate) fn open(
+pub(crate) async fn open(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
@@ -193,7 +193,8 @@ pub(crate) fn open(
     let progress = tells.then(|| Progress::start(globals.json));
     let observers = progress.iter().map(|p| Arc::clone(p) as Arc<dyn Observer>).collect();
     let heads = Heads::of(globals, config)?;
-    let gatehouse = assemble::gatehouse(globals, mode, config, files, recording, observers)?;
+    let gatehouse = assemble::gatehouse(globals, mode, config, files, recording, observers);
+    let gatehouse = gatehouse.await?;
     if let Some(heads) = &heads {
         heads.compare(gatehouse.database.as_ref())?;
         // Before the first run begins, so that a process that is killed leaves a file that knows of its database.
@@ -202,7 +203,7 @@ pub(crate) fn open(
     if let Some(progress) = &progress {
         progress.reads(&gatehouse.database);
         gatehouse.remarks.iter().for_each(|remark| progress.say(&format!("note: {remark}")));
-        if files.is_none() && config.http.is_none() {
+        if files.is_none() && config.http.is_none() && config.mcp.is_empty() {
             progress.say("note: no folder is named (--files), so the agent has no tools");
         }
     }

@@ -1,8 +1,8 @@
 //! Text files that say what this program is to do, read only where nobody else could have written them.
 
-use std::fs::File;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -58,13 +58,48 @@ impl Trusted {
     }
 }
 
+/// Puts a file of mode 0600 in the place of what is there: it appears whole and synced, or not at all.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let fault = |error: std::io::Error| Failure::io("write", path, &error);
+    let name = path.file_name().ok_or_else(|| fault(std::io::ErrorKind::InvalidInput.into()))?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(temporary);
+    // Left by a process that died and whose id came back.
+    let _ = std::fs::remove_file(&temporary);
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+    let mut out = opened.map_err(fault)?;
+    let put = out.write_all(bytes).and_then(|()| out.sync_all());
+    put.and_then(|()| std::fs::rename(&temporary, path)).map_err(|error| {
+        let _ = std::fs::remove_file(&temporary);
+        fault(error)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write as _;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_private() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept");
+        replace(&path, b"one").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let target = folder.path().join("other");
+        std::os::unix::fs::symlink(&target, folder.path().join("link")).unwrap();
+        replace(&folder.path().join("link"), b"x").unwrap();
+        assert!(!target.exists(), "a link is replaced and not followed");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside");
+        assert!(replace(&folder.path().join("none/x"), b"x").is_err());
+    }
 
     #[test]
     fn only_a_whole_text_that_nobody_else_could_have_written_is_read() {

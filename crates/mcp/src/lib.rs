@@ -19,7 +19,6 @@
 mod answer;
 mod client;
 mod listing;
-mod output;
 mod pin;
 mod serve;
 mod session;

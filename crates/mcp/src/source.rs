@@ -6,19 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use portcullis_canon::{Object, sanitize};
+use portcullis_canon::{Object, Value, sanitize};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource};
+use portcullis_domain::recovery::ProbeAnswer;
 use portcullis_domain::tool::ToolSpec;
 use tokio::sync::Mutex;
 
+use crate::answer::outcome;
 use crate::listing::Listing;
-use crate::output::output;
 use crate::pin::{
     LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
 };
-use crate::session::{CallFailure, Session, SessionError};
+use crate::session::{Answer, CallFailure, Session, SessionError};
 
 /// How often a listing is asked for again because the tools changed while it came.
 const MOST_LISTINGS: usize = 3;
@@ -58,7 +59,7 @@ struct Held {
 impl McpTools {
     /// Lists a server's tools, holds them against its terms and gives those that can be called, and a line for each.
     ///
-    /// The clock bounds how long a call waits for a listing; it has to be that of the gate's engine.
+    /// The clock bounds how long a call waits for a listing.
     ///
     /// # Errors
     /// [`OpenError`] when the server cannot be asked, or the manifest is another's.
@@ -98,7 +99,7 @@ impl McpTools {
             CallFailure::NotSent(message) => nothing(&message),
             CallFailure::Unknown(message) => ToolFailure::Unknown { message: one_line(&message) },
         })?;
-        let content = output(answer, tool.spec())?;
+        let content = content(&answer, tool.spec())?;
         let origin = Origin::external(&format!("{}/{}", self.server, tool.server_name()));
         Ok(ToolOutput { content, labels: Some(Labels::of(origin)) })
     }
@@ -218,6 +219,18 @@ fn server_arguments(tool: &LoadedTool, given: &Object) -> Result<Object, ToolFai
         }
     }
     Ok(arguments)
+}
+
+/// A tool that only reads and answers whether something happened, as a probe does, gives that answer bare.
+fn content(answer: &Answer, spec: &ToolSpec) -> Result<Vec<u8>, ToolFailure> {
+    let most = usize::try_from(spec.max_result_bytes).unwrap_or(usize::MAX);
+    let reads = !spec.effect.changes_something() && !answer.failed;
+    let probed = answer.structured.as_ref().filter(|said| ProbeAnswer::read(said).is_some());
+    let bare = probed.filter(|_| reads).map(Value::to_canonical);
+    match bare.filter(|bytes| bytes.len() <= most) {
+        Some(bytes) => Ok(bytes),
+        None => outcome(answer, spec.max_result_bytes),
+    }
 }
 
 fn nothing(message: &str) -> ToolFailure {

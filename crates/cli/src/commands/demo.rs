@@ -97,7 +97,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         "Its rules: reading is allowed, changes ask a person, deleting is denied.",
         "",
     ])?;
-    let ready = stage.open()?;
+    let ready = stage.open().await?;
     let (run, driven) = stage.begin(&ready, &mut signals).await?;
     stage.narrate(ready.gatehouse.database.as_ref(), run, 0).await?;
     let Driven::Waiting(question) = driven else { return stage.unexpected(driven) };
@@ -169,7 +169,7 @@ impl Stage {
         Ok(Self { json, base, files, globals, config })
     }
 
-    fn open(&self) -> Result<Ready, Failure> {
+    async fn open(&self) -> Result<Ready, Failure> {
         start::open(
             &self.globals,
             OpenMode::CreateOrOpen,
@@ -178,6 +178,7 @@ impl Stage {
             None,
             false,
         )
+        .await
     }
 
     fn agent(&self) -> Result<AgentChoice, Failure> {

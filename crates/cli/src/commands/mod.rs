@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 pub(crate) mod approve;
 pub(crate) mod cancel;
+pub(crate) mod check;
 pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod diff;
@@ -14,6 +15,7 @@ pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;
 pub(crate) mod models;
+pub(crate) mod pin;
 pub(crate) mod proxy;
 pub(crate) mod recheck;
 pub(crate) mod reject;

@@ -63,7 +63,8 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let observers = vec![Arc::clone(&wakes) as Arc<dyn Observer>];
     let heads = Heads::of(globals, &config)?;
     let mode = OpenMode::CreateOrOpen;
-    let house = assemble::hosts_gatehouse(globals, mode, &config, files.as_deref(), observers)?;
+    let house = assemble::hosts_gatehouse(globals, mode, &config, files.as_deref(), observers);
+    let house = house.await?;
     if let Some(heads) = &heads {
         heads.compare(house.database.as_ref())?;
         heads.keep(house.database.as_ref())?;

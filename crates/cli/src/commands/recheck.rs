@@ -115,7 +115,8 @@ async fn one(
         Asked::Recorded => (Rules::Recorded(&known), None),
         Asked::Policy(config) => (Rules::These(&config.classes), None),
         Asked::Configured(config) => {
-            (Rules::These(&config.classes), todays_tools(globals, config, launch.as_ref())?)
+            let tools = todays_tools(globals, config, launch.as_ref()).await?;
+            (Rules::These(&config.classes), tools)
         }
     };
     let against = Against { rules, tools: tools.as_ref() };
@@ -148,8 +149,8 @@ fn known_rules(globals: &Globals, launch: Option<&Launch>) -> Vec<ClassTable> {
     configured.chain([ClassTable::default()]).collect()
 }
 
-/// The tools that `resume` would give the run; none where neither a folder nor a place is named.
-fn todays_tools(
+/// The tools that `resume` would give the run; none where neither a folder nor a place nor a server is named.
+async fn todays_tools(
     globals: &Globals,
     config: &Config,
     launch: Option<&Launch>,
@@ -158,10 +159,11 @@ fn todays_tools(
         Some(launch) => launch.files.clone(),
         None => config.files.clone(),
     };
-    if files.is_none() && config.http.is_none() {
+    if files.is_none() && config.http.is_none() && config.mcp.is_empty() {
         return Ok(None);
     }
-    assemble::tools(globals, config, files.as_deref(), None, For::Specs).map(Some)
+    let (tools, _) = assemble::tools(globals, config, files.as_deref(), None, For::Specs).await?;
+    Ok(Some(tools))
 }
 
 struct Telling {

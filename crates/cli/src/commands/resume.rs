@@ -111,7 +111,7 @@ pub(crate) async fn resume(
     let model = start::model(&agent, globals, &config, &Limits::default())?;
     let tells = flags.tells(&agent, globals);
     let (mode, root, recording) = (OpenMode::Existing, files.as_deref(), agent.recording());
-    let ready = start::open(globals, mode, &config, root, recording, tells)?;
+    let ready = start::open(globals, mode, &config, root, recording, tells).await?;
     start::sweep(&ready).await;
     let Ready { gatehouse, heads, progress: told } = ready;
     let (scope, progress) = (Scope::of_file_owner(), told.as_deref());

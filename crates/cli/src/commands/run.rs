@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let mut signals = Signals::catch()?;
     let tells = args.flags.tells(&agent, globals);
     let (mode, root, recording) = (OpenMode::CreateOrOpen, files.as_deref(), agent.recording());
-    let ready = start::open(globals, mode, &config, root, recording, tells)?;
+    let ready = start::open(globals, mode, &config, root, recording, tells).await?;
     start::sweep(&ready).await;
     start::tell_denials(&config, &ready.gatehouse, &owner, ready.progress.as_deref());
     start::tell_unset(&agent, ready.progress.as_deref());

@@ -154,7 +154,8 @@ fn extra(table: Spanned<toml::Table>) -> Result<Object, Misfit> {
     Ok(object)
 }
 
-fn json(value: &toml::Value) -> Option<Value> {
+/// A value as JSON; nothing for one that JSON does not have.
+pub(super) fn json(value: &toml::Value) -> Option<Value> {
     Some(match value {
         toml::Value::String(text) => Value::from(text.as_str()),
         toml::Value::Boolean(truth) => Value::from(*truth),

@@ -1,17 +1,13 @@
 //! The list of prices in force: the built-in one, and over it the operator's own file in the configuration folder.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_models::{MAX_PRICE_FILE_BYTES, PriceError, PriceList};
-use rustix::fs::OFlags;
 
 use crate::args::Globals;
 use crate::failure::{Code, Failure};
 use crate::place;
-use crate::trusted::Trusted;
+use crate::trusted::{self, Trusted};
 
 /// Where the operator's list is kept.
 pub(crate) fn path(globals: &Globals) -> PathBuf {
@@ -45,15 +41,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
 /// Puts a list in force: the file appears whole, and takes the place of the former one.
 pub(crate) fn keep(globals: &Globals, text: &str) -> Result<(), Failure> {
     place::make_private(&globals.place.config)?;
-    let target = path(globals);
-    let temporary = globals.place.config.join(format!(".prices.{}.tmp", std::process::id()));
-    let fault = |error: std::io::Error| Failure::io("write", &target, &error);
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let flags = OFlags::NOFOLLOW.bits().cast_signed();
-    let mut out = options.custom_flags(flags).open(&temporary).map_err(fault)?;
-    out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
-    std::fs::rename(&temporary, &target).map_err(fault)
+    trusted::replace(&path(globals), text.as_bytes())
 }
 
 /// Says what does not fit in a list.

@@ -139,6 +139,17 @@ fn what_two_runs_beside_each_other_write_is_what_the_document_lists() {
 }
 
 #[test]
+fn what_servers_write_is_what_the_document_lists() {
+    let bank = crate::mcp::Bank::new();
+    let json = |args: &[&str]| lines(&bank.run(&[args, &["--json"]].concat()));
+    let mut pinned = json(&["pin", "bank"]);
+    bank.changes();
+    pinned.extend(json(&["pin", "bank", "--diff"]));
+    check("`pin SERVER`", &pinned, &[]);
+    check("`check`", &json(&["check"]), &[]);
+}
+
+#[test]
 fn what_is_set_up_writes_is_what_the_document_lists() {
     let home = Home::new();
     let json = |args: &[&str]| lines(&home.run(&[args, &["--json"]].concat()));

@@ -26,6 +26,7 @@ mod hosts;
 mod http;
 mod json_fields;
 mod launching;
+mod mcp;
 mod model;
 mod provider;
 mod proxy;

@@ -230,37 +230,27 @@ fn what_a_call_is_known_to_have_done_is_told_and_no_more() {
     nothing_happened(ends(Box::new(unsent), "bank.pay", PAID), "no connection");
     let unknown = ToolFailure::Unknown { message: "lost".to_owned() };
     assert_eq!(ends(Box::new(lost), "bank.pay", PAID), Err(unknown));
-    nothing_happened(ends(Box::new(failed), "bank.read", "{}"), "no money");
-    let known = ends(Box::new(failed), "bank.pay", PAID).unwrap();
-    assert_eq!(known.content, br#"{"failed":true,"text":"no money"}"#);
+    let known = ToolFailure::Failed { message: "no money".to_owned() };
+    assert_eq!(ends(Box::new(failed), "bank.pay", PAID), Err(known));
 }
 
 #[test]
-fn a_result_is_structured_where_it_is_and_never_beyond_its_bound() {
-    let result = |answer: fn() -> Answer| {
-        let end: End = Box::new(move || Ok(answer()));
-        let fake = Arc::new(Fake { end, ..Fake::new(&[READ]) });
-        let content = call(&tools(&fake), "bank.read", "{}").unwrap().content;
-        String::from_utf8(content).unwrap()
+fn a_probes_answer_is_bare_and_any_other_is_wrapped() {
+    let answered = |text: &'static str, failed: bool, tool: &str, arguments: &str| {
+        let structured = Some(parse(text.as_bytes(), &Limits::BARE).unwrap());
+        let answer = Answer { blocks: Vec::new(), structured, failed };
+        let end: End = Box::new(move || Ok(answer.clone()));
+        let fake = Arc::new(Fake { end, ..Fake::new(&[READ, PAY]) });
+        let content = call(&tools(&fake), tool, arguments).map(|output| output.content);
+        content.map(|bytes| String::from_utf8(bytes).unwrap())
     };
-    let whole = result(|| Answer {
-        structured: Some(parse(b"{\"n\":9007199254740993}", &Limits::BARE).unwrap()),
-        ..said("x")
-    });
-    assert_eq!(whole, r#"{"n":9007199254740993}"#);
-    let large =
-        result(|| Answer { structured: Some(Value::from("y".repeat(2000))), ..said("short") });
-    assert_eq!(large, r#"{"text":"short"}"#);
-    let cut = result(|| said(&"\u{1}".repeat(2000)));
-    assert!(cut.len() <= 1000 && cut.starts_with(r#"{"cut":true,"text":""#), "{cut}");
-    let blob = result(|| Answer {
-        blocks: vec![
-            Block::Blob { media_type: "image/png".to_owned(), bytes: vec![0; 3] },
-            Block::Link { uri: "https://a.example".to_owned(), name: "a".to_owned() },
-        ],
-        ..said("")
-    });
-    assert_eq!(blob, r#"{"text":"[3 bytes of image/png]\n[link a: https://a.example]"}"#);
+    let happened = r#"{"happened":true,"result":{"n":9007199254740993}}"#;
+    assert_eq!(answered(happened, false, "bank.read", "{}"), Ok(happened.to_owned()));
+    let wrapped = format!(r#"{{"structured":{happened}}}"#);
+    assert_eq!(answered(happened, false, "bank.pay", PAID), Ok(wrapped));
+    assert!(answered(happened, true, "bank.read", "{}").is_err(), "a failure says nothing");
+    let other = answered(r#"{"happened":1}"#, false, "bank.read", "{}");
+    assert_eq!(other, Ok(r#"{"structured":{"happened":1}}"#.to_owned()));
 }
 
 #[test]

@@ -1,0 +1,214 @@
+//! The MCP servers of a configuration: connected, held against their manifests and rules, and given as tools.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis::system::SystemClock;
+use portcullis_canon::Object;
+use portcullis_domain::ports::BoxFuture;
+use portcullis_mcp::{
+    Answer, CallFailure, Fate, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest, ManifestError,
+    McpTools, OpenError, PinnedTools, Session, SessionError, Severity, Stdio, StdioServer, Terms,
+};
+use tokio::task::JoinSet;
+
+use crate::config::ServerChoice;
+use crate::failure::{Code, Failure};
+use crate::scratch::Scratch;
+use crate::trusted::Trusted;
+
+/// How a manifest is read.
+const FILE: Trusted = Trusted { what: "manifest", code: Code::Manifest, most: MAX_MANIFEST_BYTES };
+
+/// What a server is started among.
+#[derive(Clone, Debug)]
+pub(crate) struct Around {
+    /// Our own files, none of which a server is told of.
+    pub(crate) ours: Vec<PathBuf>,
+    /// Where programs are looked for.
+    pub(crate) search_path: Option<OsString>,
+    /// The operator's home, for what an argument means by `~`.
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// Starts a server and opens a session with it. Its own folder goes with the session.
+pub(crate) async fn connect(
+    choice: &ServerChoice,
+    around: &Around,
+) -> Result<Arc<dyn Session>, Failure> {
+    let room = Scratch::make()?;
+    let mut server = StdioServer::new(&choice.command, room.path());
+    server.args = choice.args.iter().map(OsString::from).collect();
+    let inherited = choice
+        .inherit_env
+        .iter()
+        .filter_map(|name| crate::args::variable(name).map(|value| (OsString::from(name), value)));
+    let stated = choice.env.iter().map(|(name, value)| (name.into(), value.into()));
+    // What the operator states goes before what is inherited.
+    server.env =
+        inherited.filter(|(name, _)| !choice.env.keys().any(|own| name == own.as_str())).collect();
+    server.env.extend(stated);
+    if let Some(path) = &around.search_path {
+        server.search_path.clone_from(path);
+    }
+    server.ours.clone_from(&around.ours);
+    server.operators_home.clone_from(&around.home);
+    let session = Stdio::connect(server, choice.connect).await;
+    let session = session.map_err(|error| unusable(choice, &error))?;
+    Ok(Arc::new(Housed { session, _room: room }))
+}
+
+/// A session in a folder of its own, which is removed when the server is gone.
+struct Housed {
+    session: Stdio,
+    _room: Scratch,
+}
+
+impl Session for Housed {
+    fn list(&self) -> BoxFuture<'_, Result<Listing, SessionError>> {
+        self.session.list()
+    }
+
+    fn call(
+        &self,
+        tool: &str,
+        arguments: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
+        self.session.call(tool, arguments, deadline)
+    }
+
+    fn changes(&self) -> u64 {
+        self.session.changes()
+    }
+}
+
+/// All servers at once, in the order of the configuration.
+pub(crate) async fn connect_all(
+    choices: &[ServerChoice],
+    around: &Around,
+) -> Result<Vec<Result<Arc<dyn Session>, Failure>>, Failure> {
+    let mut starting = JoinSet::new();
+    for (place, choice) in choices.iter().cloned().enumerate() {
+        let around = around.clone();
+        starting.spawn(async move { (place, connect(&choice, &around).await) });
+    }
+    let mut all = Vec::with_capacity(choices.len());
+    while let Some(joined) = starting.join_next().await {
+        all.push(joined.map_err(|_| Failure::new(Code::Bug, "starting a server panicked"))?);
+    }
+    all.sort_by_key(|(place, _)| *place);
+    Ok(all.into_iter().map(|(_, session)| session).collect())
+}
+
+/// What a server cannot be used for.
+pub(crate) fn unusable(choice: &ServerChoice, error: &SessionError) -> Failure {
+    Failure::new(Code::Server, format!("the MCP server `{}` cannot be used: {error}", choice.name))
+        .hint("see [mcp.servers] in the configuration, and try it with `portcullis check`")
+}
+
+/// What was pinned of a server.
+pub(crate) fn manifest(choice: &ServerChoice) -> Result<Manifest, Failure> {
+    let Some(read) = read(choice)? else {
+        let sentence = format!("the MCP server `{}` was never pinned", choice.name);
+        let pin = format!("pin it with `portcullis pin {}`", choice.name);
+        return Err(Failure::new(Code::Manifest, sentence).hint(pin));
+    };
+    own(choice, read.map_err(|error| misfit(choice, &error))?)
+}
+
+/// What was pinned of a server and is about to be pinned anew; nothing where there is nothing to compare with. A file
+/// that is no manifest, or is another server's, is not overwritten.
+pub(crate) fn former(choice: &ServerChoice) -> Result<Option<Manifest>, Failure> {
+    match read(choice)? {
+        None | Some(Err(ManifestError::Version | ManifestError::Edited(_))) => Ok(None),
+        Some(Ok(manifest)) => own(choice, manifest).map(Some),
+        Some(Err(error)) => Err(misfit(choice, &error).hint("move the file away, or name another")),
+    }
+}
+
+/// The file as it is; nothing where there is none.
+fn read(choice: &ServerChoice) -> Result<Option<Result<Manifest, ManifestError>>, Failure> {
+    let looked = choice.manifest.symlink_metadata();
+    if looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    Ok(Some(Manifest::read(FILE.read(&choice.manifest)?.as_bytes())))
+}
+
+fn misfit(choice: &ServerChoice, error: &ManifestError) -> Failure {
+    Failure::new(Code::Manifest, format!("`{}`: {error}", choice.manifest.display()))
+}
+
+fn own(choice: &ServerChoice, manifest: Manifest) -> Result<Manifest, Failure> {
+    if *manifest.server() == choice.name {
+        return Ok(manifest);
+    }
+    let (path, other) = (choice.manifest.display(), manifest.server());
+    let sentence = format!("`{path}` is the manifest of `{other}`, not of `{}`", choice.name);
+    Err(Failure::new(Code::Manifest, sentence).hint("name another file with `manifest`"))
+}
+
+fn terms<'a>(
+    choice: &'a ServerChoice,
+    manifest: &'a Manifest,
+    place: &'a str,
+    taken: &'a BTreeSet<String>,
+) -> Terms<'a> {
+    Terms {
+        manifest,
+        rules: &choice.rules,
+        place,
+        deadline: choice.call,
+        max_result_bytes: choice.max_result_bytes,
+        taken,
+    }
+}
+
+/// The tools of a server that fit its manifest and its rules, and what became of all.
+pub(crate) async fn open(
+    choice: &ServerChoice,
+    session: Arc<dyn Session>,
+    taken: &BTreeSet<String>,
+) -> Result<(McpTools, LoadReport), Failure> {
+    let (manifest, place) = (manifest(choice)?, choice.place());
+    let terms = terms(choice, &manifest, &place, taken);
+    let clock = Arc::new(SystemClock::new());
+    McpTools::open(&choice.name, session, &terms, clock).await.map_err(|error| match error {
+        OpenError::Session(error) => unusable(choice, &error),
+        OpenError::Manifest(error) => Failure::new(Code::Manifest, error.to_string()),
+    })
+}
+
+/// The tools of a server by its manifest alone: nobody is connected.
+pub(crate) fn look(
+    choice: &ServerChoice,
+    taken: &BTreeSet<String>,
+) -> Result<PinnedTools, Failure> {
+    let (manifest, place) = (manifest(choice)?, choice.place());
+    PinnedTools::of(&choice.name, &terms(choice, &manifest, &place, taken))
+        .map_err(|error| Failure::new(Code::Manifest, error.to_string()))
+}
+
+/// Nothing of a server can be called.
+pub(crate) fn nothing(report: &LoadReport) -> Failure {
+    let sentence = format!("no tool of the MCP server `{}` can be called", report.server);
+    Failure::new(Code::NoTools, sentence).hint("`portcullis check` says why, a line for each tool")
+}
+
+/// What an operator should know before a run begins: what is refused, what looks like something else, what is worth a
+/// look. What is not pinned or has no rule they left out themselves.
+pub(crate) fn remarks(report: &LoadReport) -> impl Iterator<Item = String> {
+    let told = report.lines.iter().filter(|line| {
+        let warned = line.remarks.iter().any(|(severity, _)| *severity == Severity::Warning);
+        match &line.fate {
+            Fate::Refused(_) => true,
+            Fate::Registered { .. } | Fate::Unclassified => warned,
+            Fate::Unpinned { renamed_from, like } => renamed_from.is_some() || like.is_some(),
+        }
+    });
+    told.map(|line| format!("of the MCP server `{}`, {line}", report.server))
+}
