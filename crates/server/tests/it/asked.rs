@@ -9,7 +9,7 @@ use portcullis_mcp::Served as _;
 use portcullis_server::proxy::Settings;
 use portcullis_testkit::block_on;
 
-use crate::world::{Ear, Gone, World, host_call, make, word};
+use crate::world::{Ear, Gone, World, host_call, make, until, word};
 
 #[test]
 fn a_call_that_waits_is_made_after_its_approval_and_collected_once() {
@@ -70,15 +70,13 @@ fn an_approval_during_the_hold_is_collected_at_once() {
         let (proxy, ear) = (Arc::clone(&proxy), Arc::clone(&ear));
         std::thread::spawn(move || block_on(proxy.call(host_call("send", 1), ear.as_ref())))
     };
-    while ear.notices.lock().unwrap().is_empty() {
-        std::thread::yield_now();
-    }
+    until(|| !ear.notices.lock().unwrap().is_empty());
     // Another process writes: nothing wakes this one but its next look.
     world.answer(&world.question(), Answer::Approve, None);
-    while !held.is_finished() {
+    until(|| {
         world.clock.advance(Duration::from_millis(50));
-        std::thread::yield_now();
-    }
+        held.is_finished()
+    });
     let reply = held.join().unwrap();
     assert_eq!((reply.text.as_str(), reply.failed), (r#"{"ok":true}"#, false));
     assert_eq!(world.tools.effects("send"), 1);
@@ -100,11 +98,11 @@ fn a_hold_ends_by_itself_and_when_nobody_waits() {
         std::thread::spawn(move || make(&proxy, "send", 1))
     };
     let mut waited = Duration::ZERO;
-    while !held.is_finished() {
+    until(|| {
         world.clock.advance(Duration::from_millis(200));
         waited += Duration::from_millis(200);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        held.is_finished()
+    });
     assert_eq!(word(&held.join().unwrap()), "PENDING_APPROVAL");
     assert!(waited >= Duration::from_secs(15), "{waited:?}");
     assert_eq!(world.count("question.asked"), 1, "what is waited for is still asked");
@@ -136,9 +134,7 @@ fn so_many_calls_are_on_their_way_and_one_more_is_not_taken() {
         let proxy = Arc::clone(&proxy);
         std::thread::spawn(move || make(&proxy, "send", 1))
     };
-    while world.open_questions().is_empty() {
-        std::thread::yield_now();
-    }
+    until(|| !world.open_questions().is_empty());
     assert_eq!(word(&make(&proxy, "write", 2)), "UNAVAILABLE");
     // Closing ends the hold, and the clock stands still.
     proxy.close();

@@ -7,7 +7,7 @@ use portcullis_domain::question::QuestionKind;
 use portcullis_engine::operator::Answered;
 use portcullis_server::proxy::Settings;
 
-use crate::world::{Does, World, made, make, repeated, word};
+use crate::world::{Does, World, made, make, repeated, until, word};
 
 /// A change whose outcome is not known, and the question about it.
 fn cut(world: &World) -> portcullis_domain::question::Question {
@@ -77,9 +77,7 @@ fn killed_in_the_middle(world: &World) {
     world.tools.first("write", Does::Never);
     let proxy = world.proxy(1);
     std::thread::spawn(move || make(&proxy, "write", 1));
-    while world.tools.effects("write") == 0 {
-        std::thread::yield_now();
-    }
+    until(|| world.tools.effects("write") > 0);
     world.kill(1);
 }
 
@@ -112,9 +110,7 @@ fn while_its_process_lives_a_call_is_in_progress() {
     let proxy = world.proxy(1);
     let first = std::sync::Arc::clone(&proxy);
     std::thread::spawn(move || make(&first, "write", 1));
-    while world.tools.effects("write") == 0 {
-        std::thread::yield_now();
-    }
+    until(|| world.tools.effects("write") > 0);
     for pid in [1, 2] {
         let told = make(&world.proxy(pid), "write", 1);
         assert_eq!((word(&told), told.failed), ("IN_PROGRESS", false));
@@ -128,9 +124,7 @@ fn a_read_that_was_cut_off_is_made_anew() {
     world.tools.first("look", Does::Never);
     let proxy = world.proxy(1);
     std::thread::spawn(move || make(&proxy, "look", 1));
-    while world.tools.effects("look") == 0 {
-        std::thread::yield_now();
-    }
+    until(|| world.tools.effects("look") > 0);
     world.kill(1);
     assert_eq!(word(&make(&world.proxy(2), "look", 1)), "-");
     assert!(world.open_questions().is_empty());

@@ -276,3 +276,13 @@ pub(crate) fn word(reply: &HostReply) -> &str {
     let is_word = !first.is_empty() && first.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     if is_word { first } else { "-" }
 }
+
+/// Waits until something holds, and not for ever.
+#[track_caller]
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come to pass");
+        std::thread::yield_now();
+    }
+}
