@@ -253,9 +253,7 @@ impl Progress {
                 format!("{}: asks {} what happened", step(), who.unwrap_or("the host"))
             }
             Body::ProbeFinished(body) => format!("{}: found: {}", step(), body.found.as_str()),
-            Body::StepAdvised(body) => {
-                format!("{}: the host was told: {}", step(), body.advice.as_str())
-            }
+            Body::StepAdvised(body) => format!("{}: advised {}", step(), body.advice.as_str()),
             Body::StepFinished(body) => {
                 let what = body.observation.as_ref().map_or_else(|| "done".to_owned(), observed);
                 format!("{}: {what}", step())
