@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn each_number_in_each_thread_is_a_run_of_its_own() {
         let request = Request::new("pay", &Object::new(), None);
-        let (ann, ben) = (conversation("ann", "mcp", "editor"), conversation("ben", "mcp", "editor"));
+        let (ann, ben) =
+            (conversation("ann", "mcp", "editor"), conversation("ben", "mcp", "editor"));
         assert_ne!(ann, ben);
         let ids =
             [(ann, 0), (ann, 1), (ben, 0)].map(|(thread, number)| request.run(thread, number));
