@@ -137,8 +137,11 @@ mod tests {
         parse(text.as_bytes(), &Limits::ENVELOPE).unwrap()
     }
 
-    /// A whole event of each host, with what it is read as: tool, arguments, conversation, whether it asks.
-    fn events() -> Vec<(Host, &'static str, (&'static str, &'static str, &'static str, bool))> {
+    /// What an event is read as: tool, arguments, conversation, whether it asks.
+    type ReadAs = (&'static str, &'static str, &'static str, bool);
+
+    /// Whole events of each host.
+    fn events() -> Vec<(Host, &'static str, ReadAs)> {
         vec![
             (
                 Host::ClaudeCode,
@@ -212,7 +215,7 @@ mod tests {
         let mut refused = 0;
         for (host, event, _) in events() {
             let Value::Object(whole) = value(event) else { panic!() };
-            for key in needed.iter().filter(|key| whole.contains_key(**key)) {
+            for key in needed.iter().filter(|key| whole.contains_key(key)) {
                 let mut less = whole.clone();
                 less.remove(key);
                 // What a shell or a server is started with may be named in two ways; then one of the two is there.
@@ -221,7 +224,7 @@ mod tests {
                 refused += 1;
             }
             for wrong in [Value::Null, Value::from(7_u64), Value::from(vec![Value::Null])] {
-                for key in needed.iter().filter(|key| whole.contains_key(**key)) {
+                for key in needed.iter().filter(|key| whole.contains_key(key)) {
                     let mut other = whole.clone();
                     other.insert(*key, wrong.clone());
                     assert!(host.read(&Value::Object(other)).is_err(), "{}: {key}", host.name());

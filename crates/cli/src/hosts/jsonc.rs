@@ -222,7 +222,7 @@ mod tests {
 
     fn members(text: &str) -> Vec<(String, String)> {
         let found = outline(text).unwrap().members;
-        found.into_iter().map(|(name, at)| (name, text[at].to_owned())).collect()
+        found.into_iter().map(|(name, at)| (name, text.get(at).unwrap().to_owned())).collect()
     }
 
     #[test]
