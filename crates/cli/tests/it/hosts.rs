@@ -75,6 +75,9 @@ fn servers_go_behind_the_gate_and_come_back_byte_for_byte() {
         home.run(&["hosts", host, "--undo"]).refuses(1, "E9021", &["no copy"]);
         // What was moved is there still, so that it goes the same way again.
         home.run(&["hosts", host, "--write"]).exits(0);
+        // It is read as a server of ours, which is not there to be started.
+        let checked = home.run(&["check"]).exits(1).out;
+        assert!(checked.contains("E7501") && checked.contains("\"mail-server\""), "{checked}");
     }
 }
 

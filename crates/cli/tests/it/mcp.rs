@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use portcullis_canon::{Value, parse};
 
@@ -89,7 +90,25 @@ impl Bank {
         self.offers(&[&titled, &PAY.replace("Pays.", "Takes."), &other]);
     }
 
-    fn calls(&self) -> Vec<String> {
+    /// Rules under which each payment asks, and no call of a host is held.
+    pub(crate) fn asks(&self) {
+        self.rules(&format!("{RULES}[classes]\nlocal_mutation = 'ask'\n[proxy]\nhold_ms = 0\n"));
+    }
+
+    /// The server as a host starts it without a gate.
+    pub(crate) fn bare(&self) -> Command {
+        let mut command = Command::new("python3");
+        command.arg(self.home.path("bank/server.py")).arg(self.home.path("bank"));
+        command
+    }
+
+    /// The server behind the gate, as a host starts it.
+    pub(crate) fn proxy(&self) -> Command {
+        self.home.command(&["proxy", "-c", &self.config, "--thread", "editor"])
+    }
+
+    /// What the bank was called with, in order.
+    pub(crate) fn calls(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.home.path("bank/calls.txt")).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use portcullis_canon::{Limits, Value, parse};
 
 use crate::home::{Home, text};
+use crate::mcp::Bank;
 
 /// An MCP host, by the letter of the protocol.
 struct Host {
@@ -36,8 +37,11 @@ impl Host {
     fn start(home: &Home, rules: &str) -> Self {
         let (rules, files) = (home.write("rules.toml", rules), home.path("files"));
         let (rules, files) = (rules.display().to_string(), files.display().to_string());
-        let args = ["proxy", "-c", &rules, "--files", &files, "--thread", "editor"];
-        let mut command = home.command(&args);
+        Self::of(home.command(&["proxy", "-c", &rules, "--files", &files, "--thread", "editor"]))
+    }
+
+    /// Starts this server and says hello.
+    fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (write, read) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -244,6 +248,44 @@ fn twenty_calls_at_once_through_two_proxies_are_one() {
         assert!(status.success(), "{said}");
     }
     home.run(&["verify"]).exits(0);
+}
+
+#[test]
+fn a_payment_that_a_host_retries_is_made_once_with_the_gate_and_twice_without() {
+    let bank = Bank::new();
+    let pay = r#"{"to":"ann","sum":5}"#;
+    let mut bare = Host::of(bank.bare());
+    for _ in 0..2 {
+        assert_eq!(bare.call("pay", pay).text, "done: pay");
+    }
+    bare.kill();
+    assert_eq!(bank.calls().len(), 2, "the control: without the gate it is made twice");
+
+    bank.asks();
+    bank.run(&["pin", "bank"]).exits(0);
+    let mut host = Host::of(bank.proxy());
+    let read = host.call("bank_balance", r#"{"account":"a"}"#);
+    assert!(read.text.contains("done: balance") && !read.failed, "{read:?}");
+    let pay = r#"{"recipient":"ann"}"#;
+    for _ in 0..2 {
+        let waits = host.call("bank_pay", pay);
+        assert_eq!((waits.word(), waits.failed), ("PENDING_APPROVAL", false));
+    }
+    let inbox = bank.run(&["inbox", "--json"]).json(0);
+    let [question] = inbox.get("questions").unwrap().as_array().unwrap() else {
+        panic!("{inbox:?}")
+    };
+    bank.run(&["approve", &text(question, "question"), "--yes"]).exits(0);
+    let collected = host.call("bank_pay", pay);
+    assert!(collected.text.contains("done: pay") && !collected.failed, "{collected:?}");
+    for _ in 0..2 {
+        let again = host.call("bank_pay", pay);
+        assert_eq!((again.word(), again.failed), ("DUPLICATE", true));
+    }
+    let (status, said) = host.leave();
+    assert!(status.success(), "{said}");
+    assert_eq!(bank.calls()[2..], [r#"{"account": "a"}"#, r#"{"sum": 5, "to": "ann"}"#]);
+    bank.run(&["verify"]).exits(0);
 }
 
 #[test]
