@@ -8,15 +8,18 @@ use portcullis::canon::{Limits as JsonLimits, Value, parse};
 use portcullis::domain::approval::{Answer, Statement};
 use portcullis::domain::fold::RunState;
 use portcullis::domain::id::RunId;
-use portcullis::domain::ports::{Agent, Page, Processes, Store, ToolSource as _};
+use portcullis::domain::ports::{Agent, Page, Processes, Store, ToolSource};
 use portcullis::domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::StepStatus;
+use portcullis::domain::tool::EffectClass;
 use portcullis::engine::operator::{self, SignedAnswer};
 use portcullis::engine::{
-    Attached, Driven, Driving, Gate, HeldRun, Parts, Progress, Task, Timing, Tools as ToolSet,
+    Advised, Attached, Driven, Driving, Gate, HeldRun, Parts, Progress, Task, Timing,
+    Tools as ToolSet,
 };
 use portcullis::system::{OsEntropy, SystemClock, TokioSpawn};
+use portcullis::tools::HostTools;
 use portcullis_testkit::permit::permit_in_run;
 use portcullis_testkit::ports::SeededEntropy;
 use portcullis_testkit::stage::Stage;
@@ -134,7 +137,11 @@ impl Cast {
             timing: Timing { lease: story.lease, ..Timing::default() },
         };
         let tools = Arc::new(Tools::new(effects.clone(), Arc::clone(&stage), desk.clone()));
-        let set = ToolSet::register(vec![tools.clone()]).unwrap();
+        let source: Arc<dyn ToolSource> = match story.way {
+            Way::Hooked => Arc::new(HostTools::new([("write", EffectClass::LocalMutation)])),
+            Way::Driver | Way::Host => tools.clone(),
+        };
+        let set = ToolSet::register(vec![source]).unwrap();
         let set = if story.name == "child" { set.with_children().unwrap() } else { set };
         let parts = Parts { tools: Arc::new(set), ..desk };
         Self { story, effects, stage, tools, parts, scope: Scope::of_file_owner() }
@@ -198,7 +205,7 @@ impl Cast {
                         parent => parent,
                     },
                 },
-                Way::Host => return self.one_step(held, progress).await,
+                Way::Host | Way::Hooked => return self.one_step(held, progress).await,
             };
         }
     }
@@ -268,6 +275,12 @@ impl Cast {
                     let index = held.state().await.unwrap().step().unwrap().index;
                     let line = lines[usize::try_from(index).unwrap()];
                     held.propose(line.as_bytes().to_vec()).await.unwrap()
+                }
+                Progress::Allowed if self.story.way == Way::Hooked => {
+                    match held.advise().await.unwrap() {
+                        Advised::Told(_) => return ENDED,
+                        Advised::Not(progress) => progress,
+                    }
                 }
                 Progress::Allowed => held.execute().await.unwrap(),
                 Progress::Observed => {

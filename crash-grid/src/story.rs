@@ -16,6 +16,8 @@ pub(crate) enum Way {
     Driver,
     /// A host with its own loop that lets the run go after each step.
     Host,
+    /// A host that makes its calls by itself, and is told what it may.
+    Hooked,
 }
 
 /// What a person does when a call waits for them.
@@ -157,6 +159,14 @@ pub(crate) const STORIES: &[Story] = &[
         way: Way::Host,
         script: &[Line::Call("write"), Line::Call("look"), Line::Call("write"), DONE],
         ends: &[(0, Finding::Once), (2, Finding::Once)],
+        ..PLAIN
+    },
+    Story {
+        name: "advised",
+        way: Way::Hooked,
+        // What the host does then is its own: nothing of ours may happen.
+        script: &[Line::Call("write")],
+        ends: &[(0, Finding::NotDone)],
         ..PLAIN
     },
     Story {
