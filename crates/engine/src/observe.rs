@@ -84,11 +84,18 @@ impl Observer<'_> {
         self.outcome(StepStatus::Failed, shape, object, labels)
     }
 
-    /// The receiver answered that it failed: known, and no longer than a result may be.
+    /// The receiver answered that it failed: known, and no longer than a result may be. It is marked as `reported`, since
+    /// nobody says that nothing was changed.
     pub(crate) fn refused(&self, spec: &ToolSpec, message: &str) -> Outcome {
         let most = usize::try_from(spec.max_result_bytes).unwrap_or(usize::MAX);
+        let failure = Failure::Error;
+        let mut object = Object::new();
+        object.insert("failure", failure.as_str());
+        object.insert("message", sanitize::clip(message, most).as_str());
+        object.insert("reported", true);
+        let shape = Shape { failure: Some(failure), ..Shape::of(ObservationKind::ToolError) };
         let labels = Labels::of(Origin::external(&spec.name));
-        self.failed(Failure::Error, &sanitize::clip(message, most), labels)
+        self.outcome(StepStatus::Failed, shape, object, labels)
     }
 
     /// The run that the call was ended without being done. It is not for the gate to start it again.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use portcullis_canon::Value;
 use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
@@ -62,6 +63,9 @@ pub(super) fn again(ended: &Ended, now: Timestamp, window: Duration) -> Option<A
             (ObservationKind::ToolError, Some(Failure::InvalidContent)) => {
                 Some(Answer::duplicate(ended.at, None))
             }
+            (ObservationKind::ToolError, Some(Failure::Error)) if may_have_changed(seen) => {
+                Some(Answer::duplicate(ended.at, Some(&seen.value)))
+            }
             _ => None,
         },
         _ => None,
@@ -73,6 +77,11 @@ fn is_never_known(ended: &Ended) -> bool {
     let known =
         |seen: &Seen| ended.reason != EndReason::ReconcileConflict || seen.failure.is_none();
     ended.changes && ended.started && !ended.seen.as_ref().is_some_and(known)
+}
+
+/// The receiver itself said that the call failed, and not that it changed nothing; or what was said is erased.
+fn may_have_changed(seen: &Seen) -> bool {
+    seen.value.is_null() || seen.value.get("reported").and_then(Value::as_bool) == Some(true)
 }
 
 /// A person, or a probe, found that it did not happen.
@@ -117,7 +126,7 @@ fn invalid(seen: &Seen) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_canon::{Limits, Value, parse};
+    use portcullis_canon::{Limits, parse};
 
     use super::super::answer::Word;
     use super::*;
@@ -169,6 +178,18 @@ mod tests {
         let invalid =
             ended(EndReason::GoalFailed, Some(seen(ObservationKind::InvalidProposal, "{}")));
         check(&Ended { started: false, ..invalid }, Duration::ZERO, None);
+    }
+
+    #[test]
+    fn what_the_receiver_itself_says_failed_is_not_made_again() {
+        for said in [r#"{"message":"declined","reported":true}"#, "null"] {
+            let error =
+                Seen { failure: Some(Failure::Error), ..seen(ObservationKind::ToolError, said) };
+            let error = ended(EndReason::GoalFailed, Some(error));
+            check(&error, Duration::ZERO, Some(Word::Duplicate));
+            check(&error, WINDOW, None);
+            check(&Ended { changes: false, ..error }, Duration::ZERO, None);
+        }
     }
 
     #[test]

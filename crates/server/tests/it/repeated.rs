@@ -45,6 +45,19 @@ fn a_change_that_is_repeated_blindly_is_made_once() {
 }
 
 #[test]
+fn a_change_that_its_receiver_reports_as_failed_is_made_once() {
+    let world = World::new();
+    let proxy = world.proxy(1);
+    world.tools.first("write", Does::Refuse("declined".to_owned()));
+    let failed = make(&proxy, "write", 1);
+    assert!(failed.failed && failed.text.contains("declined"), "{failed:?}");
+    let again = make(&proxy, "write", 1);
+    assert_eq!((word(&again), again.failed), ("DUPLICATE", true));
+    assert!(again.text.contains("declined"), "{}", again.text);
+    assert_eq!(world.count("step.started"), 1);
+}
+
+#[test]
 fn a_repeat_that_is_meant_is_made_once_for_each_word() {
     let world = World::new();
     let proxy = world.proxy(1);
