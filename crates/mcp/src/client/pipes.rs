@@ -70,6 +70,7 @@ pub(super) async fn complain(mut stderr: ChildStderr, process: Arc<Process>) {
     while let Ok(count @ 1..) = stderr.read(&mut piece).await {
         process.complained(piece.get(..count).unwrap_or_default());
     }
+    process.fell_silent();
 }
 
 /// Reads until the session is over, and ends the server then.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use portcullis_canon::sanitize;
 use portcullis_sandbox::child::{AgentChild, AgentSpec, Bounds, Network, Tail, spawn};
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::server::StdioServer;
 use super::{reach, room};
@@ -16,14 +17,16 @@ use super::{reach, room};
 /// Open files that a server may have: those of a runtime with many packages.
 const OPEN_FILES: u64 = 4_096;
 
-/// How long the end of a program that closed its output is waited for, and how often it is looked at.
-const LINGER: Duration = Duration::from_millis(500);
+/// How long the end of a program that closed its output is waited for, and of its last words; and how often it is looked at.
+const LINGER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A running server. Dropping it ends it.
 pub(super) struct Process {
     running: Mutex<Running>,
     tail: Mutex<Tail>,
+    /// Whether all that it wrote to standard error was read.
+    silent: watch::Sender<bool>,
 }
 
 struct Running {
@@ -60,7 +63,8 @@ pub(super) fn start(server: &StdioServer) -> Result<(Process, Streams), String> 
         return Err("one of its three streams is missing".to_owned());
     };
     let running = Mutex::new(Running { child: Some(child), status: None });
-    let process = Process { running, tail: Mutex::new(Tail::default()) };
+    let (tail, silent) = (Mutex::new(Tail::default()), watch::Sender::new(false));
+    let process = Process { running, tail, silent };
     Ok((process, Streams { stdin, stdout, stderr }))
 }
 
@@ -84,6 +88,17 @@ impl Process {
     /// Takes what it wrote to standard error.
     pub(super) fn complained(&self, bytes: &[u8]) {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+    }
+
+    /// It writes no more to standard error.
+    pub(super) fn fell_silent(&self) {
+        self.silent.send_replace(true);
+    }
+
+    /// Resolves when all that it wrote to standard error was read, or after a moment: a descendant may hold the pipe open.
+    pub(super) async fn heard_out(&self) {
+        let mut silent = self.silent.subscribe();
+        let _ = timeout(LINGER, silent.wait_for(|silent| *silent)).await;
     }
 
     /// The end of what it wrote to standard error, in one line that is safe to print.

@@ -271,6 +271,7 @@ async fn explain(failure: SessionError, process: &Process, ledger: &Ledger) -> S
                 Some(status) => format!("it ended while {during} ({status})"),
                 None => format!("it closed its output while {during}"),
             };
+            process.heard_out().await;
             SessionError::Start(words(how))
         }
         (SessionError::Closed(_), Some(fault)) => SessionError::Protocol(words(fault.to_string())),

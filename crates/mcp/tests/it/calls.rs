@@ -84,16 +84,19 @@ async fn after_the_end_of_a_session_nothing_is_sent() {
 async fn what_waits_behind_a_server_that_does_not_read_was_not_sent() {
     let scene = Scene::new("well");
     let session = scene.connect().await;
-    // It reads this one and nothing more for a while, so the next fills the pipe and the last stays behind it.
+    // It reads this one and nothing more, so the next fills the pipe and the last stays behind it.
+    let wait = Duration::from_secs(8);
     let (first, big, last) = tokio::join!(
-        call(&session, "count-hang", SHORT),
+        call(&session, "count-hang", wait),
         async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(4 << 20));
-            session.call("echo", arguments(&text), SHORT).await
+            scene.wait_for(1).await;
+            let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
+            session.call("echo", arguments(&text), wait).await
         },
         async {
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            scene.wait_for(1).await;
+            // Nothing tells that the pipe is full; the one before this has this long to fill it.
+            tokio::time::sleep(wait / 2).await;
             call(&session, "count", Duration::from_millis(500)).await
         },
     );

@@ -58,6 +58,15 @@ impl Scene {
         fs::read_to_string(self.file()).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
+    /// Waits until the server took up so many calls that are counted.
+    pub(crate) async fn wait_for(&self, count: usize) {
+        let end = Instant::now() + PATIENT;
+        while self.counted() < count {
+            assert!(Instant::now() < end, "it does not take up the call");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// How often the server did what it counts.
     pub(crate) fn counted(&self) -> usize {
         self.noted().iter().filter(|line| *line == "count").count()
