@@ -4,10 +4,11 @@
 //! the run that waits knows for which other one without a column of its own.
 
 use portcullis_canon::{Digest, Kind};
+use uuid::Version;
 
 use crate::budget::MAX_GENERATIONS;
 use crate::fold::RunState;
-use crate::id::{RunId, StepId};
+use crate::id::{RunId, StepId, following};
 use crate::limits::Limits;
 use crate::run::{FrozenTool, Run, RunStatus};
 use crate::step::Step;
@@ -22,14 +23,7 @@ pub const MAX_CHILDREN: u64 = 32;
 #[must_use]
 pub fn id(parent: RunId, step: StepId) -> RunId {
     let digest = Digest::of_parts(Kind::ChildRun, &[parent.as_bytes(), step.as_bytes()]);
-    let mut bytes = [0_u8; 16];
-    for (byte, from) in bytes.iter_mut().zip(digest.as_bytes()) {
-        *byte = *from;
-    }
-    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
-    *version = (*version & 0x0f) | 0x80;
-    *variant = (*variant & 0x3f) | 0x80;
-    RunId::from_bytes(bytes)
+    RunId::from_bytes(following(digest, Version::Custom))
 }
 
 /// True for the form of id that [`id`] gives.

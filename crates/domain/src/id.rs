@@ -5,8 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use portcullis_canon::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use uuid::Uuid;
+use uuid::{Uuid, Variant, Version};
 
 use crate::ports::Entropy;
 use crate::time::Timestamp;
@@ -106,6 +107,17 @@ fn draw(now: Timestamp, entropy: &dyn Entropy) -> [u8; 16] {
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid().into_bytes()
 }
 
+/// The bytes of an id that follows from what the digest is of, with the mark of this version: never 7, which ids that are
+/// drawn have.
+pub(crate) fn following(digest: Digest, version: Version) -> [u8; 16] {
+    let mut bytes = [0_u8; 16];
+    for (byte, from) in bytes.iter_mut().zip(digest.as_bytes()) {
+        *byte = *from;
+    }
+    let id = uuid::Builder::from_bytes(bytes).with_variant(Variant::RFC4122).with_version(version);
+    id.into_uuid().into_bytes()
+}
+
 fn parse(text: &str, kind: &'static str) -> Result<[u8; 16], ParseIdError> {
     let error = ParseIdError { kind };
     let digits =
@@ -140,6 +152,18 @@ mod tests {
             &format!("run-{}", "ab".repeat(16)),
         ] {
             assert!(text.parse::<RunId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_follows_from_a_digest_has_its_bytes_but_for_the_marks() {
+        let digest = Digest::of(portcullis_canon::Kind::Content, b"x");
+        for (version, mark) in [(Version::Custom, 0x80), (Version::Sha1, 0x50)] {
+            let mut expected = [0_u8; 16];
+            expected.copy_from_slice(&digest.as_bytes()[..16]);
+            expected[6] = expected[6] & 0x0f | mark;
+            expected[8] = expected[8] & 0x3f | 0x80;
+            assert_eq!(following(digest, version), expected);
         }
     }
 }

@@ -15,8 +15,9 @@
 //! ```
 
 use portcullis_canon::{Digest, Kind, Object};
+use uuid::Version;
 
-use crate::id::{RunId, ThreadId};
+use crate::id::{RunId, ThreadId, following};
 
 /// A call as a host asks for it: its tool, its canonical arguments, and the word that tells a deliberate repeat from a
 /// blind one.
@@ -33,26 +34,14 @@ impl Request {
         Self(Digest::of_parts(Kind::Request, &parts))
     }
 
-    /// The run of this request with this number, from zero, in a thread.
+    /// The run of this request with this number, from zero, in a thread: a UUID of version 5, which neither a run that is
+    /// drawn has nor one that a call starts.
     #[must_use]
     pub fn run(self, thread: ThreadId, number: u64) -> RunId {
         let number = number.to_be_bytes();
         let parts: [&[u8]; 3] = [thread.as_bytes(), self.0.as_bytes(), &number];
-        RunId::from_bytes(named(Digest::of_parts(Kind::RequestRun, &parts)))
+        RunId::from_bytes(following(Digest::of_parts(Kind::RequestRun, &parts), Version::Sha1))
     }
-}
-
-/// An id that follows from a name: the form of a UUID of version 5, which neither an id that is drawn has nor one of a run
-/// that a call starts.
-fn named(digest: Digest) -> [u8; 16] {
-    let mut bytes = [0_u8; 16];
-    for (byte, from) in bytes.iter_mut().zip(digest.as_bytes()) {
-        *byte = *from;
-    }
-    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
-    *version = (*version & 0x0f) | 0x50;
-    *variant = (*variant & 0x3f) | 0x80;
-    bytes
 }
 
 #[cfg(test)]

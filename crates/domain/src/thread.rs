@@ -1,9 +1,10 @@
 //! Threads: runs that share an owner, labels and history.
 
 use portcullis_canon::{Digest, Kind};
+use uuid::Version;
 
 use crate::event::{Body, ThreadLabelled};
-use crate::id::{RunId, StepId, ThreadId};
+use crate::id::{RunId, StepId, ThreadId, following};
 use crate::label::Labels;
 use crate::ports::NewEvent;
 use crate::scope::Tenant;
@@ -45,14 +46,7 @@ pub struct Thread {
 pub fn conversation(owner: &str, door: &str, name: &str) -> ThreadId {
     let parts = [owner.as_bytes(), door.as_bytes(), name.as_bytes()];
     let digest = Digest::of_parts(Kind::Conversation, &parts);
-    let mut bytes = [0_u8; 16];
-    for (byte, from) in bytes.iter_mut().zip(digest.as_bytes()) {
-        *byte = *from;
-    }
-    let [_, _, _, _, _, _, version, _, variant, ..] = &mut bytes;
-    *version = (*version & 0x0f) | 0x80;
-    *variant = (*variant & 0x3f) | 0x80;
-    ThreadId::from_bytes(bytes)
+    ThreadId::from_bytes(following(digest, Version::Custom))
 }
 
 impl Thread {
