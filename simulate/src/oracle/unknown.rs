@@ -44,7 +44,8 @@ impl Naive<'_> {
         }
     }
 
-    /// What a tool was reached for ends only under a lease that runs; else it is late.
+    /// What a tool was reached for ends only under a lease that runs; else it is late. A driver that takes the run anew
+    /// has no outcome of it: it says that the call was interrupted, as any other process would.
     pub(super) fn ended_in_time(
         &mut self,
         run: RunId,
@@ -52,8 +53,10 @@ impl Naive<'_> {
         event: &Event,
         commit: &Commit<'_>,
     ) {
+        let epoch = self.runs.entry(run).or_default().epoch.0;
         let last = self.steps.get(&id).and_then(|step| step.starts.values().next_back());
-        if last.is_some_and(|start| start.reached && start.pid == commit.pid) {
+        let own = |start: &Start| start.pid == commit.pid && start.epoch == epoch;
+        if last.is_some_and(|start| start.reached && own(start)) {
             self.under_lease(run, event, None);
         }
     }

@@ -31,6 +31,18 @@ fn no_other_history_does_either() {
     well(SEEDS / 2..SEEDS);
 }
 
+/// A process takes its run anew, under a lease that is over once it is committed, and interrupts a call that it had
+/// reached before and whose outcome it recorded as late.
+#[test]
+fn a_driver_that_comes_back_ends_what_it_reached_before_as_any_other_would() {
+    let outcome = simulate(7976, None).unwrap();
+    let trace = outcome.trace();
+    assert_eq!(outcome.broken, None, "{trace}");
+    let late = trace.find("outcome.late r3 s6").expect("the seed tells another history");
+    let rest = trace.get(late..).unwrap_or_default();
+    assert!(rest.contains("step.finished r3 s6 interrupted"), "{trace}");
+}
+
 #[test]
 fn the_same_seed_is_the_same_history_byte_for_byte() {
     for seed in [0, 3, 11, 42] {
