@@ -266,7 +266,7 @@ fn own_sources(
         sources.push(Arc::new(Files::open(root, &forbidden)?));
     }
     if let Some(choice) = &config.http {
-        sources.push(Arc::new(http::open(choice, purpose)?));
+        sources.push(Arc::new(http::open(choice, &config.egress, purpose)?));
     }
     Ok(sources)
 }
@@ -429,6 +429,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.extend(config.path.clone());
     places.extend(config.head.clone());
     places.extend(config.credentials.files().map(Path::to_owned));
+    places.extend(config.egress.roots().map(Path::to_owned));
     places.extend(config.mcp.iter().map(|choice| choice.manifest.clone()));
     places.push(own_program()?);
     Ok(places)

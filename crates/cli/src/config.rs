@@ -2,10 +2,12 @@
 
 mod credentials;
 mod decide;
+mod egress;
 mod http;
 mod mcp;
 pub(crate) mod models;
 mod numbers;
+mod oauth;
 mod proxy;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +32,9 @@ use crate::model::providers;
 use crate::trusted::Trusted;
 
 use credentials::RawCredentials;
-pub(crate) use credentials::{CredentialSource, Credentials};
+pub(crate) use credentials::{CredentialSource, Credentials, SecretSource};
+pub(crate) use egress::EgressChoice;
+use egress::RawEgress;
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
 use mcp::RawMcp;
@@ -70,6 +74,8 @@ pub(crate) struct Config {
     pub(crate) agent: Option<AgentChoice>,
     /// Where secrets lie, by name.
     pub(crate) credentials: Credentials,
+    /// How requests leave, for everything that speaks HTTP.
+    pub(crate) egress: EgressChoice,
     /// Providers of models, and what may be spent in a day.
     pub(crate) models: models::Models,
     /// Who may answer; when empty, the public keys in the key folder.
@@ -98,6 +104,7 @@ impl Default for Config {
             mcp: Vec::new(),
             agent: None,
             credentials: Credentials::default(),
+            egress: EgressChoice::default(),
             models: models::Models::default(),
             reviewers: Vec::new(),
             head: None,
@@ -121,6 +128,7 @@ struct Raw {
     agent: RawAgent,
     models: BTreeMap<Spanned<String>, models::RawProvider>,
     credentials: RawCredentials,
+    egress: RawEgress,
     day: models::RawDay,
     reviewers: Vec<RawReviewer>,
     head: RawHead,
@@ -283,6 +291,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         mcp: mcp::read(raw.mcp, base)?,
         agent: agent(raw.agent, base)?,
         credentials,
+        egress: egress::read(raw.egress, base)?,
         models,
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),

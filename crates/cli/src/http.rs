@@ -6,7 +6,7 @@ use portcullis::system::SystemClock;
 use portcullis_egress::{Credential, CredentialFault, Credentials, Egress};
 use portcullis_tools::Http;
 
-use crate::config::{ChosenCredential, HttpChoice};
+use crate::config::{ChosenCredential, EgressChoice, HttpChoice};
 use crate::failure::{Code, Failure};
 
 /// What tools are opened for.
@@ -19,7 +19,7 @@ pub(crate) enum For {
 }
 
 /// Opens the tools. Nothing is sent.
-pub(crate) fn open(choice: &HttpChoice, purpose: For) -> Result<Http, Failure> {
+pub(crate) fn open(choice: &HttpChoice, way: &EgressChoice, purpose: For) -> Result<Http, Failure> {
     let wanted = match purpose {
         For::Calls => choice.credentials.as_slice(),
         For::Specs => &[],
@@ -30,8 +30,10 @@ pub(crate) fn open(choice: &HttpChoice, purpose: For) -> Result<Http, Failure> {
     let reachable = choice.rules.reachable().map_err(|fault| {
         Failure::new(Code::Http, format!("the HTTP tools cannot be used: {fault}"))
     })?;
-    let egress = Egress::new(reachable, credentials, Arc::new(SystemClock::new()))
-        .map_err(|fault| Failure::from(fault).of("the HTTP tools cannot be used"))?;
+    let unusable = |fault| Failure::from(fault).of("the HTTP tools cannot be used");
+    let admitted = wanted.iter().try_fold(reachable, |rules, chosen| chosen.source.admit(rules));
+    let rules = admitted.and_then(|rules| way.over(rules)).map_err(unusable)?;
+    let egress = Egress::new(rules, credentials, Arc::new(SystemClock::new())).map_err(unusable)?;
     Ok(Http::new(egress, choice.rules.clone()))
 }
 

@@ -13,7 +13,6 @@ use std::time::Duration;
 use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_domain::limits::Limits;
 use portcullis_domain::ports::{Clock, Model, ModelName, Price, Watch};
-use portcullis_egress::Egress;
 use portcullis_engine::{Engaged, Retry};
 use portcullis_models::{
     AgentSetup, FenceSeed, Manifest, ModelAgent, OverEgress, Profile, Provider, ProviderConfig,
@@ -132,12 +131,12 @@ fn provider(
     globals: &Globals,
     config: &Config,
 ) -> Result<Arc<Provider>, Failure> {
-    let (credentials, credential) = keys::open(entry, &config.credentials, globals)?;
+    let key = keys::open(entry, &config.credentials, globals)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     // Longer than the account waits, so that it is the account that says what was not answered in time.
     let timeout =
         entry.timeout.saturating_add(Duration::from_secs(5)).min(Duration::from_secs(3600));
-    let egress = Egress::new(entry.rules(timeout)?, credentials, Arc::clone(&clock))?;
+    let (egress, credential) = key.client(entry, &config.egress, timeout, Arc::clone(&clock))?;
     let own = ProviderConfig {
         name: name.clone(),
         dialect: entry.dialect,

@@ -190,16 +190,7 @@ impl Credential {
         variable: &str,
         lookup: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, CredentialFault> {
-        let place = shown(variable);
-        let Some(value) = lookup(variable) else {
-            return Err(CredentialFault::Variable { variable: place });
-        };
-        let unfit = |fault| CredentialFault::Unfit { place, fault };
-        let secret = match value.into_string() {
-            Ok(text) => Secret::new(text).map_err(unfit)?,
-            Err(_) => return Err(unfit(SecretFault::Character)),
-        };
-        Ok(Self::given(secret))
+        Secret::environment(variable, lookup).map(Self::given)
     }
 
     /// From a file of mode 0600 whose owner is this user, no link, with the secret and nothing else. It is read now, to
@@ -208,7 +199,7 @@ impl Credential {
     /// # Errors
     /// When the file is not safe, or holds no usable secret.
     pub fn file(path: &Path) -> Result<Self, CredentialFault> {
-        from_file(path)?;
+        Secret::file(path)?;
         Ok(Self::from_source(Source::File(path.to_owned())))
     }
 
@@ -239,13 +230,36 @@ impl Credential {
     }
 }
 
-fn from_file(path: &Path) -> Result<Secret, CredentialFault> {
-    // Two bytes more for a line break.
-    let bytes = read(path, Guard::Private, MAX_SECRET + 2)?;
-    let place = || shown(&path.to_string_lossy());
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|_| CredentialFault::Unfit { place: place(), fault: SecretFault::Character })?;
-    Secret::new(text.to_owned()).map_err(|fault| CredentialFault::Unfit { place: place(), fault })
+impl Secret {
+    /// From an environment variable. `lookup` reads a variable: this crate does not look at the environment by itself.
+    ///
+    /// # Errors
+    /// When it is not set or holds no usable secret.
+    pub fn environment(
+        variable: &str,
+        lookup: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, CredentialFault> {
+        let place = shown(variable);
+        let Some(value) = lookup(variable) else {
+            return Err(CredentialFault::Variable { variable: place });
+        };
+        let text = value.into_string().map_err(|_| SecretFault::Character);
+        text.and_then(Self::new).map_err(|fault| CredentialFault::Unfit { place, fault })
+    }
+
+    /// From a file of mode 0600 whose owner is this user, no link, with the secret and nothing else.
+    ///
+    /// # Errors
+    /// When the file is not safe, or holds no usable secret.
+    pub fn file(path: &Path) -> Result<Self, CredentialFault> {
+        // Two bytes more for a line break.
+        let bytes = read(path, Guard::Private, MAX_SECRET + 2)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| SecretFault::Character);
+        text.and_then(|text| Self::new(text.to_owned())).map_err(|fault| CredentialFault::Unfit {
+            place: shown(&path.to_string_lossy()),
+            fault,
+        })
+    }
 }
 
 /// All credentials of a client. The debug form has their names and places.
@@ -304,7 +318,9 @@ impl Credentials {
     ) -> Result<Lent, Fault> {
         match &self.find(&wanted.name, target)?.source {
             Source::Given(secret) => Ok(Lent { secret: Arc::clone(secret), token_of: None }),
-            Source::File(path) => Ok(Lent { secret: Arc::new(from_file(path)?), token_of: None }),
+            Source::File(path) => {
+                Ok(Lent { secret: Arc::new(Secret::file(path)?), token_of: None })
+            }
             Source::OAuth(oauth) => {
                 let secret = oauth
                     .token(transport, clock)

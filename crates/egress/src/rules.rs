@@ -1,5 +1,6 @@
 //! The operator's rules: where requests may go, how long they may take, how much may come back.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -33,8 +34,8 @@ pub enum RulesFault {
     /// A cloud's name for its metadata.
     #[error("a rule names a cloud's metadata service, which no rule can open")]
     Metadata,
-    /// Two rules for one host.
-    #[error("two rules name the same host; put their ports into one")]
+    /// Two rules for one host that do not reach as far.
+    #[error("two rules open one host, one of them for private addresses too; let both say it")]
     Twice,
     /// A deadline of zero, over [`MAX_DEADLINE`], or longer than the whole.
     #[error("deadlines are from one millisecond to an hour, and no part is longer than the whole")]
@@ -181,15 +182,21 @@ impl EgressRules {
         self
     }
 
-    /// Admits one host.
+    /// Admits one host. A second rule for it adds its ports.
     ///
     /// # Errors
-    /// When another rule names it already.
+    /// When another rule has the host with another reach.
     pub fn host(mut self, rule: HostRule) -> Result<Self, RulesFault> {
-        match self.hosts.insert(rule.host.clone(), rule) {
-            None => Ok(self),
-            Some(_) => Err(RulesFault::Twice),
+        match self.hosts.entry(rule.host.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(rule);
+            }
+            Entry::Occupied(mut known) if known.get().reach == rule.reach => {
+                known.get_mut().ports.extend(rule.ports);
+            }
+            Entry::Occupied(_) => return Err(RulesFault::Twice),
         }
+        Ok(self)
     }
 
     /// Admits one port of this machine: a local model server.
@@ -414,9 +421,23 @@ mod tests {
         assert_eq!(refused("10.0.0.5"), None);
         let public = HostRule::new("10.0.0.5", Reach::Public).err();
         assert_eq!(public, Some(RulesFault::Closed(AddressClass::Private)));
-        let rule = || HostRule::new("a.example", Reach::Public).expect("a rule");
-        let twice = EgressRules::closed().host(rule()).and_then(|rules| rules.host(rule()));
-        assert_eq!(twice.err(), Some(RulesFault::Twice));
+    }
+
+    #[test]
+    fn rules_of_one_host_are_one_with_all_ports() {
+        let rule = |reach, port| HostRule::new("a.example", reach).expect("a rule").ports([port]);
+        let rules = EgressRules::closed().host(rule(Reach::Public, 443)).expect("the first");
+        let both = rules.clone().host(rule(Reach::Public, 8443)).expect("more ports");
+        let admits = |rules: &EgressRules, url: &str| {
+            rules.admit(&Target::parse(url).expect("a target")).is_ok()
+        };
+        for url in ["https://a.example/", "https://a.example:8443/"] {
+            assert!(admits(&both, url), "{url}");
+        }
+        assert!(!admits(&rules, "https://a.example:8443/"));
+        assert!(!admits(&both, "https://a.example:8080/"));
+        let wider = rules.host(rule(Reach::Private, 443));
+        assert_eq!(wider.err(), Some(RulesFault::Twice));
     }
 
     #[test]

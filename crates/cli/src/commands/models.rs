@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::args::Globals;
-use crate::config::{self, Config, CredentialSource};
+use crate::config::{self, Config};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
 use crate::model::keys::{self, KeyState};
@@ -56,8 +56,9 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         };
         all.push(ProviderJson::of(&entry, &config, globals));
         if !args.offline {
-            let (known, globals) = (config.credentials.clone(), globals.clone());
-            asked.spawn(async move { (place, reach::ask(&entry, &known, &globals).await) });
+            let (known, way) = (config.credentials.clone(), config.egress.clone());
+            let globals = globals.clone();
+            asked.spawn(async move { (place, reach::ask(&entry, &known, &way, &globals).await) });
         }
     }
     while let Some(joined) = asked.join_next().await {
@@ -113,8 +114,7 @@ impl ProviderJson {
     fn of(entry: &Entry, config: &Config, globals: &Globals) -> Self {
         let (key, missing) = match keys::find(entry, &config.credentials, globals) {
             KeyState::NotNeeded => (None, None),
-            KeyState::At(CredentialSource::Variable(name)) => (Some(name), None),
-            KeyState::At(CredentialSource::File(path)) => (Some(path.display().to_string()), None),
+            KeyState::At(source) => (Some(source.place()), None),
             KeyState::Missing { variable, file } => {
                 (None, Some(format!("no key: set {variable}, or write `{}`", file.display())))
             }

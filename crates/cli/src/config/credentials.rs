@@ -4,22 +4,41 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_egress::{Credential, CredentialFault};
+use portcullis_egress::{Credential, CredentialFault, EgressRules, RulesFault, Secret};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Misfit;
+use super::oauth::{OAuthSource, RawOAuth};
 
 /// The most bytes of the name of a credential or a provider.
 const MAX_NAME: usize = 64;
 
 /// Where a secret lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CredentialSource {
+pub(crate) enum SecretSource {
     /// In a variable of this process.
     Variable(String),
     /// In a file of the user's own, absolute.
     File(PathBuf),
+}
+
+impl SecretSource {
+    fn read(&self) -> Result<Secret, CredentialFault> {
+        match self {
+            Self::Variable(name) => Secret::environment(name, crate::args::variable),
+            Self::File(path) => Secret::file(path),
+        }
+    }
+}
+
+/// What a credential comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CredentialSource {
+    /// A secret that lies somewhere.
+    Secret(SecretSource),
+    /// An access token that is refreshed.
+    OAuth(OAuthSource),
 }
 
 impl CredentialSource {
@@ -29,9 +48,42 @@ impl CredentialSource {
     /// When it is not there, others can get at it, or it is no secret.
     pub(crate) fn open(&self) -> Result<Credential, CredentialFault> {
         match self {
-            Self::Variable(name) => Credential::environment(name, crate::args::variable),
-            Self::File(path) => Credential::file(path),
+            Self::Secret(SecretSource::Variable(name)) => {
+                Credential::environment(name, crate::args::variable)
+            }
+            Self::Secret(SecretSource::File(path)) => Credential::file(path),
+            Self::OAuth(oauth) => oauth.open(),
         }
+    }
+
+    /// The rules, with leave for what the secret itself is asked from.
+    pub(crate) fn admit(&self, rules: EgressRules) -> Result<EgressRules, RulesFault> {
+        match self {
+            Self::Secret(_) => Ok(rules),
+            Self::OAuth(oauth) => oauth.admit(rules),
+        }
+    }
+
+    /// Where it lies, for a person.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Secret(SecretSource::Variable(name)) => name.clone(),
+            Self::Secret(SecretSource::File(path)) => path.display().to_string(),
+            Self::OAuth(oauth) => oauth.tokens.display().to_string(),
+        }
+    }
+
+    /// The files that it is read from.
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let (tokens, secret) = match self {
+            Self::Secret(secret) => (None, Some(secret)),
+            Self::OAuth(oauth) => (Some(oauth.tokens.as_path()), oauth.secret.as_ref()),
+        };
+        let secret = secret.and_then(|secret| match secret {
+            SecretSource::File(path) => Some(path.as_path()),
+            SecretSource::Variable(_) => None,
+        });
+        tokens.into_iter().chain(secret)
     }
 }
 
@@ -47,10 +99,7 @@ impl Credentials {
 
     /// The files that hold secrets.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
-        self.0.values().filter_map(|source| match source {
-            CredentialSource::File(path) => Some(path.as_path()),
-            CredentialSource::Variable(_) => None,
-        })
+        self.0.values().flat_map(CredentialSource::files)
     }
 
     /// The one that a provider or a place names.
@@ -69,6 +118,14 @@ pub(super) type RawCredentials = BTreeMap<Spanned<String>, RawCredential>;
 pub(super) struct RawCredential {
     env: Option<Spanned<String>>,
     file: Option<PathBuf>,
+    oauth: Option<RawOAuth>,
+}
+
+impl RawCredential {
+    /// The credential whose secret this one goes with.
+    pub(super) fn needs(&self) -> Option<&str> {
+        self.oauth.as_ref()?.secret_name()
+    }
 }
 
 /// What stands there. Relative files start at `base`.
@@ -76,15 +133,27 @@ pub(super) fn read(raw: &RawCredentials, base: &Path) -> Result<Credentials, Mis
     let mut all = BTreeMap::new();
     for (name, said) in raw {
         check_name(name)?;
-        all.insert(name.get_ref().clone(), source(name, said, base)?);
+        if let Some(source) = secret(name, said, base)? {
+            all.insert(name.get_ref().clone(), CredentialSource::Secret(source));
+        }
+    }
+    let secrets = Credentials(all);
+    let mut all = secrets.0.clone();
+    for (name, said) in raw {
+        if let Some(oauth) = &said.oauth {
+            let source = oauth.read(&secrets, base)?;
+            all.insert(name.get_ref().clone(), CredentialSource::OAuth(source));
+        }
     }
     Ok(Credentials(all))
 }
 
 /// A credential that nothing names is a slip: what was to have it goes without, or fails.
 pub(super) fn check_used(raw: &RawCredentials, used: &BTreeSet<&str>) -> Result<(), Misfit> {
-    let message = "nothing names this credential: no place of [http], and no provider of [models]";
-    match raw.keys().find(|name| !used.contains(name.get_ref().as_str())) {
+    let message = "nothing names this credential: no place of [http], no provider of [models], and no other credential";
+    let of_others: BTreeSet<&str> = raw.values().filter_map(RawCredential::needs).collect();
+    let named = |name: &str| used.contains(name) || of_others.contains(name);
+    match raw.keys().find(|name| !named(name.get_ref())) {
         Some(name) => Err(Misfit::at(&name.span(), message)),
         None => Ok(()),
     }
@@ -101,23 +170,25 @@ pub(super) fn check_name(name: &Spanned<String>) -> Result<(), Misfit> {
     Err(Misfit::at(&name.span(), message))
 }
 
-fn source(
+/// The secret that stands in one table; nothing where a token is refreshed.
+fn secret(
     name: &Spanned<String>,
     said: &RawCredential,
     base: &Path,
-) -> Result<CredentialSource, Misfit> {
-    match (&said.env, &said.file) {
-        (Some(variable), None) => {
+) -> Result<Option<SecretSource>, Misfit> {
+    match (&said.env, &said.file, &said.oauth) {
+        (Some(variable), None, None) => {
             let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             if variable.get_ref().is_empty() || !variable.get_ref().bytes().all(plain) {
                 let message = "`env` is the name of a variable, and never the key itself";
                 return Err(Misfit::at(&variable.span(), message));
             }
-            Ok(CredentialSource::Variable(variable.get_ref().clone()))
+            Ok(Some(SecretSource::Variable(variable.get_ref().clone())))
         }
-        (None, Some(file)) => Ok(CredentialSource::File(base.join(file))),
+        (None, Some(file), None) => Ok(Some(SecretSource::File(base.join(file)))),
+        (None, None, Some(_)) => Ok(None),
         _ => {
-            let message = "a credential is either `env = VARIABLE` or `file = PATH`";
+            let message = "a credential is either `env = VARIABLE`, `file = PATH`, or a table [credentials.NAME.oauth]";
             Err(Misfit::at(&name.span(), message))
         }
     }
@@ -141,7 +212,8 @@ mod tests {
         let text =
             format!("{PLACE}[models.m]\ncredential = 'k'\n[credentials.k]\nfile = 'k.key'\n");
         let config = parse(&text, Path::new("/etc/base")).unwrap();
-        let file = CredentialSource::File(PathBuf::from("/etc/base/k.key"));
+        let file = SecretSource::File(PathBuf::from("/etc/base/k.key"));
+        let file = CredentialSource::Secret(file);
         assert_eq!(config.credentials.get("k"), Some(&file));
         assert!(config.credentials.files().eq([Path::new("/etc/base/k.key")]));
         let [chosen] = config.http.as_ref().unwrap().credentials.as_slice() else { panic!("one") };

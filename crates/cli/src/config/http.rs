@@ -204,8 +204,8 @@ mod tests {
         let [f, k] = choice.credentials.as_slice() else { panic!("two") };
         assert_eq!((f.name.as_str(), f.places.as_slice()), ("f", &["b.corp".to_owned()][..]));
         assert_eq!(k.places, ["a.example", "localhost:8080"]);
-        assert_eq!(k.source, CredentialSource::Variable("A_KEY".to_owned()));
-        assert_eq!(f.source, CredentialSource::File("/etc/base/f.key".into()));
+        assert_eq!(k.source.place(), "A_KEY");
+        assert_eq!(f.source.place(), "/etc/base/f.key");
         assert!(choice.rules.reachable().is_ok());
     }
 

@@ -2,11 +2,14 @@
 //! shows one.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use portcullis_egress::{CredentialFault, Credentials};
+use portcullis_domain::ports::Clock;
+use portcullis_egress::{CredentialFault, Credentials, Egress};
 
 use crate::args::{self, Globals};
-use crate::config::{self, CredentialSource};
+use crate::config::{self, CredentialSource, EgressChoice, SecretSource};
 use crate::failure::{Code, Failure};
 use crate::words::quote;
 
@@ -43,24 +46,33 @@ pub(crate) fn find(
         return KeyState::At(source.clone());
     }
     let Some(variable) = entry.variable else { return KeyState::NotNeeded };
+    let at = |source| KeyState::At(CredentialSource::Secret(source));
     let file = globals.place.config.join("credentials").join(&entry.name);
     if args::variable(variable).is_some() {
-        return KeyState::At(CredentialSource::Variable(variable.to_owned()));
+        return at(SecretSource::Variable(variable.to_owned()));
     }
     if file.symlink_metadata().is_ok() {
-        return KeyState::At(CredentialSource::File(file));
+        return at(SecretSource::File(file));
     }
     KeyState::Missing { variable: variable.to_owned(), file }
 }
 
-/// The key by its name, which is its provider's, bound to that provider's address; and whether there is one.
+/// The key of a provider, under the provider's name and bound to its address.
+pub(crate) struct Key {
+    credentials: Credentials,
+    source: Option<CredentialSource>,
+}
+
+/// Opens the key of a provider. Nothing is sent.
 pub(crate) fn open(
     entry: &Entry,
     credentials: &config::Credentials,
     globals: &Globals,
-) -> Result<(Credentials, Option<String>), Failure> {
+) -> Result<Key, Failure> {
     let source = match find(entry, credentials, globals) {
-        KeyState::NotNeeded => return Ok((Credentials::none(), None)),
+        KeyState::NotNeeded => {
+            return Ok(Key { credentials: Credentials::none(), source: None });
+        }
         KeyState::At(source) => source,
         KeyState::Missing { variable, file } => {
             let sentence = format!("there is no key for the provider `{}`", entry.name);
@@ -76,6 +88,25 @@ pub(crate) fn open(
     };
     let credential = source.open().map_err(unusable)?;
     let credential = credential.only_to(&entry.target.authority()).map_err(unusable)?;
-    let all = Credentials::new([(entry.name.as_str(), credential)]).map_err(unusable)?;
-    Ok((all, Some(entry.name.clone())))
+    let credentials = Credentials::new([(entry.name.as_str(), credential)]).map_err(unusable)?;
+    Ok(Key { credentials, source: Some(source) })
+}
+
+impl Key {
+    /// The client that reaches the provider, and what gives its key, and nothing else; and the key's name there.
+    pub(crate) fn client(
+        self,
+        entry: &Entry,
+        way: &EgressChoice,
+        timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Egress, Option<String>), Failure> {
+        let name = self.source.as_ref().map(|_| entry.name.clone());
+        let mut rules = entry.rules(timeout)?;
+        if let Some(source) = &self.source {
+            rules = source.admit(rules)?;
+        }
+        let egress = Egress::new(way.over(rules)?, self.credentials, clock)?;
+        Ok((egress, name))
+    }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use portcullis::system::SystemClock;
 use portcullis_canon::{Limits, Value, parse, sanitize};
-use portcullis_egress::{CredentialRef, Egress, Method, Request, Response, Target};
+use portcullis_egress::{CredentialRef, Method, Request, Response, Target};
 use portcullis_models::{Dialect, KeyHeader};
 
 use crate::args::Globals;
-use crate::config::Credentials;
+use crate::config::{Credentials, EgressChoice};
 use crate::failure::{Code, Failure};
 
 use super::keys;
@@ -44,17 +44,17 @@ pub(crate) enum Reach {
 pub(crate) async fn ask(
     entry: &Entry,
     known: &Credentials,
+    way: &EgressChoice,
     globals: &Globals,
 ) -> Result<Reach, Failure> {
-    let (credentials, credential) = match keys::open(entry, known, globals) {
-        Ok(found) => found,
+    let key = match keys::open(entry, known, globals) {
+        Ok(key) => key,
         Err(failure) => {
             let advice = failure.advice().map(|advice| format!("; {advice}")).unwrap_or_default();
             return Ok(Reach::NoKey(format!("{}{advice}", failure.sentence())));
         }
     };
-    let clock = Arc::new(SystemClock::new());
-    let egress = Egress::new(entry.rules(PATIENCE)?, credentials, clock)?;
+    let (egress, credential) = key.client(entry, way, PATIENCE, Arc::new(SystemClock::new()))?;
     let request = request(entry, credential.as_deref())?;
     Ok(match egress.send(request).await {
         Ok(response) => judge(entry.dialect, &response),

@@ -17,6 +17,7 @@ mod crash;
 mod crowd;
 mod decide;
 mod diff;
+mod egress;
 mod endings;
 mod explain;
 mod faults;

@@ -291,7 +291,6 @@ impl HttpRules {
     /// # Errors
     /// A host that is private in one place and public in another, and hosts that no rule can open.
     pub fn reachable(&self) -> Result<EgressRules, HttpFault> {
-        let mut hosts: BTreeMap<&str, (Reach, Vec<u16>)> = BTreeMap::new();
         let mut rules =
             EgressRules::closed().deadlines(CONNECT.min(self.timeout), self.deadlines())?;
         for place in self.places.values() {
@@ -300,14 +299,11 @@ impl HttpRules {
                 rules = rules.loopback_port(port);
                 continue;
             }
-            let (reach, ports) = hosts.entry(host).or_insert((place.reach, Vec::new()));
-            if *reach != place.reach {
-                return Err(HttpFault::Reach(host.to_owned()));
-            }
-            ports.push(port);
-        }
-        for (host, (reach, ports)) in hosts {
-            rules = rules.host(HostRule::new(host, reach)?.ports(ports))?;
+            let rule = HostRule::new(host, place.reach)?.ports([port]);
+            rules = rules.host(rule).map_err(|fault| match fault {
+                RulesFault::Twice => HttpFault::Reach(host.to_owned()),
+                fault => fault.into(),
+            })?;
         }
         Ok(rules)
     }
