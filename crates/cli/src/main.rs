@@ -159,6 +159,15 @@ pub(crate) fn report(failure: &Failure, json: bool) {
     }
 }
 
+/// Tells what is no error, on standard error.
+pub(crate) fn note(note: &str, json: bool) {
+    if json {
+        return warn_json(note);
+    }
+    let note = portcullis_canon::sanitize::line(note);
+    let _ = writeln!(std::io::stderr().lock(), "portcullis: note: {note}");
+}
+
 /// Tells a program what is no error, on standard error.
 pub(crate) fn warn_json(note: &str) {
     let mut object = portcullis_canon::Object::new();

@@ -325,10 +325,21 @@ pub(crate) fn tell_unset(agent: &AgentChoice, progress: Option<&Progress>) {
     }
 }
 
-/// The same to a program, which is told no progress: an object a line, on standard error.
-pub(crate) fn warn_of_unset(agent: &AgentChoice, globals: &Globals, flags: &Flags) {
-    if globals.json && !flags.quiet {
-        unset(agent).for_each(|note| crate::warn_json(&note));
+/// The same to a program, and what there is to know of the tools where no progress is told: an object a line, on standard
+/// error.
+pub(crate) fn warn(
+    agent: &AgentChoice,
+    gatehouse: &Gatehouse,
+    globals: &Globals,
+    flags: &Flags,
+    progress: Option<&Progress>,
+) {
+    if !globals.json || flags.quiet {
+        return;
+    }
+    unset(agent).for_each(|note| crate::warn_json(&note));
+    if progress.is_none() {
+        gatehouse.remarks.iter().for_each(|remark| crate::warn_json(remark));
     }
 }
 

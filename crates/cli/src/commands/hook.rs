@@ -16,9 +16,9 @@ use portcullis_canon::{Limits as JsonLimits, Object, Value, parse};
 use portcullis_domain::event::Advice;
 use portcullis_domain::id::{QuestionId, ThreadId};
 use portcullis_domain::limits::Limits;
-use portcullis_domain::ports::{Pages, Store};
+use portcullis_domain::ports::{AgentFailure, Pages, Store};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
-use portcullis_domain::run::EndReason;
+use portcullis_domain::run::{EndReason, Run, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::thread::conversation;
 use portcullis_engine::operator;
@@ -188,6 +188,7 @@ impl Desk {
 
     async fn decide(&self, call: &HookCall, asking: Asking) -> Result<Said, Failure> {
         operator::sweep_due(self.gate.parts(), &self.scope).await?;
+        self.end_left().await?;
         let raw = proposal(call);
         let thread = conversation(&self.owner, &self.host.agent(), &call.conversation);
         let said = match self.collect(thread, &raw).await? {
@@ -198,6 +199,30 @@ impl Desk {
             heads.keep(self.database.as_ref())?;
         }
         Ok(said)
+    }
+
+    /// Ends what processes that are gone left undecided of this host's calls: their host was told nothing by them.
+    async fn end_left(&self) -> Result<(), Failure> {
+        let mut pages = Pages::all();
+        while let Some(page) = pages.next_page() {
+            let store = &self.gate.parts().store;
+            let rows = store.runs(&self.scope, Some(RunStatus::Running), page).await?.rows;
+            pages.read(rows.len());
+            let own = |run: &Run| run.agent == self.host.agent() && run.owner == self.owner;
+            for run in rows.into_iter().flatten().filter(own) {
+                let state = store.run(&self.scope, run.id).await?;
+                // What a person was asked about waits for the identical call.
+                if state.is_none_or(|state| state.question.is_some()) {
+                    continue;
+                }
+                // One that is held is another's, and one that cannot be taken up hinders nobody.
+                let taken = self.gate.attach(&self.scope, run.id).await;
+                if let Ok(Attached::Held(mut held, _)) = taken {
+                    held.fail(undecided()).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What an identical call of this conversation came to, which a person is or was asked about; nothing when there is none.
@@ -298,6 +323,12 @@ fn one_call(configured: &Limits) -> Limits {
         grant_ttl_ms: configured.grant_ttl_ms,
         ..Limits::default()
     }
+}
+
+/// Why a call ends that was being decided when its process ended.
+fn undecided() -> AgentFailure {
+    let message = "the process that decided this call ended before it could say anything";
+    AgentFailure { reason: EndReason::AgentExited, message: message.to_owned() }
 }
 
 /// The call as a proposal: equal calls have equal bytes.

@@ -102,7 +102,10 @@ async fn attend(proxy: Arc<Proxy>, mut signals: Signals, teller: &Teller) -> Res
     });
     let stop = async move { first.notified().await };
     let (output, written) = standard_output()?;
-    let served = serve(Arc::clone(&proxy) as _, standard_input()?, output, stop).await;
+    let served = tokio::select! {
+        served = serve(Arc::clone(&proxy) as _, standard_input()?, output, stop) => served,
+        () = second.notified() => return Ok(Exit::Stopped),
+    };
     proxy.close();
     tokio::select! {
         () = proxy.finished() => {}

@@ -7,6 +7,7 @@ use portcullis_domain::ports::Pages;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_engine::Gate;
+use portcullis_server::proxy::AGENT as PROXY;
 use portcullis_store::sqlite::open::OpenMode;
 
 use crate::args::Globals;
@@ -14,6 +15,7 @@ use crate::assemble;
 use crate::drive::{self, Rest};
 use crate::exit::Exit;
 use crate::failure::{Code, Failure};
+use crate::hooks;
 use crate::launch::{self, Launch};
 use crate::lookup::{self, RunArg};
 use crate::progress::Progress;
@@ -41,12 +43,30 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     args.flags.agent(None)?;
     let scope = Scope::of_file_owner();
     let reader = assemble::reader(globals)?;
+    let mut worst = Exit::Done;
     let ids = match &args.run {
-        Some(run) => vec![lookup::run_id(reader.as_ref(), &scope, run).await?],
-        None => unended(reader.as_ref(), &scope).await?,
+        Some(run) => {
+            let run = lookup::run_id(reader.as_ref(), &scope, run).await?;
+            let state = reader.run(&scope, run).await?;
+            if state.is_some_and(|state| is_of_host(&state.run)) {
+                return Err(Failure::new(Code::NoLaunch, of_host(run)).hint(of_host_hint(run)));
+            }
+            vec![run]
+        }
+        None => {
+            let (of_hosts, ours): (Vec<Run>, Vec<Run>) =
+                unended(reader.as_ref(), &scope).await?.into_iter().partition(is_of_host);
+            for run in of_hosts {
+                let note = format!("{}; {}", of_host(run.id), of_host_hint(run.id));
+                crate::note(&note, globals.json);
+                if run.status == RunStatus::Waiting {
+                    worst = worse(worst, Exit::Waiting);
+                }
+            }
+            ours.into_iter().map(|run| run.id).collect()
+        }
     };
     drop(reader);
-    let mut worst = Exit::Done;
     for run in &ids {
         let exit = match resume(*run, &args.flags, globals, &mut signals).await {
             Err(failure) if ids.len() > 1 => {
@@ -63,6 +83,21 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     Ok(worst)
 }
 
+/// Whether a run that has not ended is one call of a host, which makes it by way of the proxy or of a hook.
+fn is_of_host(run: &Run) -> bool {
+    !run.status.is_terminal() && (run.agent == PROXY || hooks::is_host(&run.agent))
+}
+
+fn of_host(run: RunId) -> String {
+    format!(
+        "{run} is a call of a host, and goes on when the host makes exactly the same call again"
+    )
+}
+
+fn of_host_hint(run: RunId) -> String {
+    format!("it ends when its question does, or by `portcullis cancel {run}`")
+}
+
 /// Of several runs, what needs attention most.
 fn worse(one: Exit, other: Exit) -> Exit {
     let weight = |exit| match exit {
@@ -74,20 +109,20 @@ fn worse(one: Exit, other: Exit) -> Exit {
     if weight(other) > weight(one) { other } else { one }
 }
 
-async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<RunId>, Failure> {
-    let mut ids = Vec::new();
+async fn unended(store: &dyn assemble::Database, scope: &Scope) -> Result<Vec<Run>, Failure> {
+    let mut runs = Vec::new();
     for status in [RunStatus::Running, RunStatus::Waiting] {
         let mut pages = Pages::all();
         while let Some(page) = pages.next_page() {
             let rows = store.runs(scope, Some(status), page).await?.rows;
             // Runs that a call started are gone on with by their tree, from the top.
-            let tops = rows.iter().flatten().filter(|run| !child::is_derived(run.id));
-            ids.extend(tops.map(|run| (run.created_at, run.id)));
             pages.read(rows.len());
+            let tops = rows.into_iter().flatten().filter(|run| !child::is_derived(run.id));
+            runs.extend(tops);
         }
     }
-    ids.sort_unstable();
-    Ok(ids.into_iter().map(|(_, id)| id).collect())
+    runs.sort_unstable_by_key(|run| (run.created_at, run.id));
+    Ok(runs)
 }
 
 /// Goes on with one run.
@@ -135,7 +170,7 @@ pub(crate) async fn resume(
     start::tell_of_model(model.as_ref(), progress);
     let own = model.clone();
     let prepared = start::prepare(&agent, own, globals, &config, files.as_deref(), reads, told)?;
-    start::warn_of_unset(&agent, globals, flags);
+    start::warn(&agent, &gatehouse, globals, flags, progress);
     let gate = Gate::new(gatehouse.parts);
     let tree = Tree {
         gate: &gate,

@@ -153,7 +153,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     start::tell_of_model(model.as_ref(), progress);
     let own = model.clone();
     let prepared = start::prepare(&agent, own, globals, &config, files.as_deref(), reads, told)?;
-    start::warn_of_unset(&agent, globals, &args.flags);
+    start::warn(&agent, &ready.gatehouse, globals, &args.flags, progress);
     start::tell_unnamed(&config, globals, progress);
     let task = Task {
         goal: args.goal,

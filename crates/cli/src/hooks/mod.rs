@@ -12,6 +12,9 @@ pub(crate) mod mouth;
 
 use portcullis_canon::{Object, Value};
 
+/// What the names of their agents begin with.
+const AGENTS: &str = "hook:";
+
 /// The longest id of a conversation, in bytes.
 const MAX_CONVERSATION: usize = 512;
 
@@ -68,7 +71,7 @@ impl Host {
 
     /// How its runs name their agent, and what its conversations are told apart from others by.
     pub(crate) fn agent(self) -> String {
-        format!("hook:{}", self.name())
+        format!("{AGENTS}{}", self.name())
     }
 
     /// Reads an event.
@@ -105,6 +108,11 @@ impl Answer {
             Self::Deny => "deny",
         }
     }
+}
+
+/// Whether the agent of this name is a host with hooks.
+pub(crate) fn is_host(agent: &str) -> bool {
+    agent.starts_with(AGENTS)
 }
 
 /// A text member.

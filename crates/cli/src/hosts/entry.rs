@@ -44,6 +44,9 @@ impl Local {
             args: args(entry.get("args"))?,
             env: env(entry.get("env"))?,
         };
+        if local.command.contains('/') && !local.command.starts_with('/') {
+            return Err("its `command` is a path that starts where the host does".to_owned());
+        }
         let words = local.args.iter().chain(local.env.values()).chain([&local.command]);
         if words.into_iter().any(|word| word.contains('$')) {
             return Err("it has a variable (`$`) that only the host fills".to_owned());
@@ -127,6 +130,7 @@ mod tests {
         ] {
             assert_eq!(read(entry).unwrap(), expected);
         }
+        assert_eq!(read(r#"{"command":"/bin/mail"}"#).unwrap().command, "/bin/mail");
         let table: toml::Table = expected.toml("mail", true).parse().unwrap();
         let server = table["mcp"]["servers"]["mail"].clone();
         assert_eq!(server["command"].as_str(), Some("npx"));
@@ -146,6 +150,8 @@ mod tests {
             (r#"{"type":"http","command":"npx"}"#, "`type` is not"),
             (r#"{"source":"extension","command":"npx"}"#, "`source` is not"),
             (r#"{"args":[]}"#, "names no command"),
+            (r#"{"command":"./mail"}"#, "starts where the host does"),
+            (r#"{"command":"bin/mail"}"#, "starts where the host does"),
             (r#"{"command":{"args":[]}}"#, "names no command"),
             (r#"{"command":"npx","args":[1]}"#, "`args` is not text"),
             ("7", "not an object"),

@@ -111,9 +111,14 @@ impl Own {
         let backup = format!("{}{BACKUP}", self.name);
         renameat_with(&self.folder, &temporary, &self.folder, &backup, RenameFlags::NOREPLACE)
             .map_err(|errno| {
-                let _ = unlinkat(&self.folder, &temporary, AtFlags::empty());
+                self.give_up(&temporary);
                 Failure::io("keep a copy in", &self.backup_path(), &errno.into())
             })
+    }
+
+    /// What was not finished is not left: it may hold secrets.
+    fn give_up(&self, temporary: &str) {
+        let _ = unlinkat(&self.folder, temporary, AtFlags::empty());
     }
 
     /// Exchanges the file as a whole. `before` is what was read: a file that has changed since stays as it is.
@@ -126,7 +131,10 @@ impl Own {
         let mode = before.map_or(Mode::RUSR | Mode::WUSR, |before| before.mode);
         let temporary = self.put(text, mode)?;
         let fault = |errno: Errno| Failure::io("write", &self.path, &errno.into());
-        renameat(&self.folder, &temporary, &self.folder, &self.name).map_err(fault)?;
+        renameat(&self.folder, &temporary, &self.folder, &self.name).map_err(|errno| {
+            self.give_up(&temporary);
+            fault(errno)
+        })?;
         fsync(&self.folder).map_err(fault)
     }
 
@@ -148,9 +156,15 @@ impl Own {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.folder, &name, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| fault(errno.into()))?;
-        fchmod(&file, mode).map_err(|errno| fault(errno.into()))?;
         let mut file = File::from(file);
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
+        fchmod(&file, mode)
+            .map_err(std::io::Error::from)
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .and_then(|()| file.sync_all())
+            .map_err(|error| {
+                self.give_up(&name);
+                fault(error)
+            })?;
         Ok(name)
     }
 }

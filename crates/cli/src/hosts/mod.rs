@@ -17,7 +17,7 @@ use portcullis_canon::Object;
 use crate::failure::{Code, Failure};
 use edit::Door;
 use entry::{GATE, Local};
-use files::Own;
+use files::{Own, Text};
 use jsonc::Unfit;
 
 /// The hosts whose files are known.
@@ -118,10 +118,16 @@ pub(crate) struct Plan {
     pub(crate) moved: Vec<String>,
     /// Servers that stay with the host, and why.
     pub(crate) stays: Vec<(String, String)>,
-    /// The text that the gate's configuration is to have; nothing when it has it.
-    pub(crate) rules: Option<String>,
+    /// What becomes of the gate's configuration; nothing when it has all of it.
+    rules: Option<Added>,
     /// What is added to it, without the values of variables.
     pub(crate) shown: String,
+}
+
+/// The gate's configuration as it was read, and the text that it is to have.
+struct Added {
+    before: Option<Text>,
+    text: String,
 }
 
 /// A host's text after the exchange.
@@ -209,14 +215,14 @@ impl Installation {
     }
 
     /// The gate's configuration with these servers, and what is added to it.
-    fn add(&self, locals: &BTreeMap<String, Local>) -> Result<(Option<String>, String), Failure> {
+    fn add(&self, locals: &BTreeMap<String, Local>) -> Result<(Option<Added>, String), Failure> {
         let unfit = |why: &str| self.unfit(&self.rules, why);
         let there = !locals.is_empty() && self.rules.symlink_metadata().is_ok();
         let before = match there {
-            true => Own::at(&self.rules)?.read()?.map(|text| text.text),
+            true => Own::at(&self.rules)?.read()?,
             false => None,
         };
-        let text = before.unwrap_or_default();
+        let text = before.as_ref().map_or("", |before| before.text.as_str());
         let table: toml::Table =
             text.parse().map_err(|_| unfit("it is not TOML; mend it first"))?;
         let known = |name: &str| table.get("mcp")?.get("servers")?.get(name);
@@ -236,11 +242,11 @@ impl Installation {
             return Ok((None, shown));
         }
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        let rules = format!("{text}{end}{added}");
-        if rules.parse::<toml::Table>().is_err() {
+        let text = format!("{text}{end}{added}");
+        if text.parse::<toml::Table>().is_err() {
             return Err(unfit("servers cannot be added behind its end; add them by hand"));
         }
-        Ok((Some(rules), shown))
+        Ok((Some(Added { before, text }), shown))
     }
 
     /// Writes what is planned: the gate's configuration first, so that no server is nowhere.
@@ -248,7 +254,9 @@ impl Installation {
         let before = self.file.read()?;
         let plan = self.plan_for(before.as_ref().map(|before| before.text.as_str()))?;
         let Some(text) = &plan.text else { return Ok(plan) };
-        if self.file.read_backup()?.is_some() {
+        let backup = self.file.read_backup()?.map(|backup| backup.text);
+        // One that was kept and not gone on from holds what is there now.
+        if backup.is_some() && backup != before.as_ref().map(|before| before.text.clone()) {
             let sentence = format!(
                 "`{}` holds what was there before an earlier installation",
                 self.backup().display()
@@ -256,11 +264,10 @@ impl Installation {
             return Err(Failure::new(Code::HostFile, sentence)
                 .hint("take that back with --undo, or move the copy away"));
         }
-        if let Some(rules) = &plan.rules {
-            let own = Own::at(&self.rules)?;
-            own.exchange(own.read()?.as_ref(), rules)?;
+        if let Some(Added { before, text }) = &plan.rules {
+            Own::at(&self.rules)?.exchange(before.as_ref(), text)?;
         }
-        if let Some(before) = &before {
+        if let (Some(before), None) = (&before, backup) {
             self.file.keep(before)?;
         }
         self.file.exchange(before.as_ref(), text)?;
@@ -274,6 +281,10 @@ impl Installation {
             return Err(Failure::new(Code::HostFile, sentence).hint("nothing was changed"));
         };
         let now = self.file.read()?;
+        // Nothing was written, or all is taken back already: only the copy is left.
+        if now.as_ref().map(|now| &now.text) == Some(&backup.text) {
+            return self.file.drop_backup();
+        }
         let written = self.exchanged(Some(&backup.text))?.text;
         if now.as_ref().map(|now| &now.text) != Some(&written) {
             let sentence = format!(

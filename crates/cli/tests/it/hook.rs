@@ -219,6 +219,20 @@ fn a_call_that_asks_is_allowed_once_after_its_approval() {
 }
 
 #[test]
+fn what_waits_is_said_to_be_a_hosts_where_agents_are_gone_on_with() {
+    let home = home();
+    question(&denied(claude(&home, &event("s", "send", "{}")), &[]));
+    let run = home.only_run();
+    let told = home.run(&["resume", "--all"]).exits(3);
+    assert!(told.err.contains("is a call of a host") && told.err.contains(&run), "{told:#?}");
+    let told = home.run(&["resume", "--all", "--json"]).exits(3);
+    assert!(told.err.starts_with("{\"note\":") && told.out.is_empty(), "{told:#?}");
+    home.run(&["resume", &run]).refuses(1, "E9006", &["is a call of a host", "portcullis cancel"]);
+    home.run(&["cancel", &run]).exits(0);
+    assert_eq!(home.run(&["resume", "--all"]).exits(0).err, "");
+}
+
+#[test]
 fn one_approval_is_one_allow_however_many_ask_at_once() {
     let home = home();
     let send = event("s", "send", "{}");
@@ -357,6 +371,34 @@ fn a_full_or_failing_disk_is_a_no_unless_the_record_is_durable() {
         }
     }
     assert!(denials > 2, "{denials}");
+}
+
+/// How many runs have not ended and wait for nobody.
+fn running(home: &Home) -> usize {
+    let runs = home.run(&["runs", "--json"]).json(0);
+    let runs = runs.get("runs").unwrap().as_array().unwrap();
+    runs.iter().filter(|run| text(run, "status") == "running").count()
+}
+
+#[test]
+fn what_a_process_left_undecided_is_ended_by_the_next_one() {
+    let Some(preload) = Preload::compile() else { return };
+    let (_, whole, _, all) = struck(&preload, Call::Write, 0, Fault::Short);
+    allowed(whole);
+    let mut left = 0;
+    for nth in 1..=all {
+        // A process that can write nothing more leaves what one leaves that is killed.
+        let (home, ended, ..) = struck(&preload, Call::Write, nth, Fault::Stay(ENOSPC));
+        if running(&home) == 0 {
+            continue;
+        }
+        left += 1;
+        denied(ended, &["cannot decide"]);
+        allowed(claude(&home, &event("s", "Look", "{}")));
+        assert_eq!(running(&home), 0, "at {nth}");
+        home.run(&["verify"]).exits(0);
+    }
+    assert!(left > 0, "nothing was ever left");
 }
 
 #[test]

@@ -166,3 +166,24 @@ fn what_was_changed_after_the_installation_is_not_taken_back() {
     home.run(&["hosts", "cursor", "--write"]).refuses(1, "E9021", &["earlier installation"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), more);
 }
+
+#[test]
+fn an_installation_that_was_cut_off_is_gone_on_with_or_taken_back() {
+    // The copy is the last thing that is written before the file itself.
+    let cut = || {
+        let (home, path) = with(".cursor/mcp.json", JSON);
+        let copy = home.write(".cursor/mcp.json.before-portcullis", JSON);
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
+        (home, path, copy)
+    };
+    let (home, path, copy) = cut();
+    home.run(&["hosts", "cursor", "--undo"]).exits(0);
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), copy.exists()), (JSON, false));
+
+    let (home, path, copy) = cut();
+    home.run(&["hosts", "cursor", "--write"]).exits(0);
+    assert!(fs::read_to_string(&path).unwrap().contains("\"proxy\""));
+    assert_eq!(fs::read_to_string(&copy).unwrap(), JSON);
+    home.run(&["hosts", "cursor", "--undo"]).exits(0);
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), copy.exists()), (JSON, false));
+}

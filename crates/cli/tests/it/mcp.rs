@@ -83,6 +83,11 @@ impl Bank {
         self.run(&["run", "--agent", &agent, "do it"])
     }
 
+    fn scripted_json(&self, script: &str) -> Ended {
+        let agent = format!("scripted:{}", self.home.write("agent.jsonl", script).display());
+        self.run(&["run", "--json", "--agent", &agent, "do it"]).exits(0)
+    }
+
     /// One tool has another title and another text, and one that nobody pinned stands beside.
     pub(crate) fn changes(&self) {
         let titled = BALANCE.replace("{\"name\"", "{\"title\": \"Balance\", \"name\"");
@@ -155,6 +160,11 @@ fn a_changed_description_takes_that_tool_and_only_that_one() {
     let ended = bank.scripted(SCRIPT);
     assert!(ended.err.contains("`pay` is refused: its description changed"), "{ended:#?}");
     assert_eq!(bank.calls(), [r#"{"account": "a"}"#], "the other one is called");
+    let look = "{\"kind\":\"complete\",\"result\":1}";
+    let ended = bank.scripted_json(look);
+    let notes = ended.err.lines().filter(|line| line.starts_with("{\"note\":"));
+    let refused = notes.filter(|note| note.contains("`pay` is refused: its description changed"));
+    assert_eq!(refused.count(), 1, "a program is told too: {ended:#?}");
     bank.run(&["pin", "bank"]).exits(0);
     bank.scripted(SCRIPT).exits(0);
     assert_eq!(bank.calls().len(), 3, "pinned anew, both are there again");

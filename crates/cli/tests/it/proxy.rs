@@ -189,6 +189,19 @@ fn a_read_passes_and_a_write_waits_for_another_process_and_is_collected_once() {
 }
 
 #[test]
+fn a_call_that_waits_is_not_for_resume() {
+    let home = Home::new();
+    let mut host = Host::start(&home, ASKS);
+    assert_eq!(host.call("files_create", CREATE).word(), "PENDING_APPROVAL");
+    let (status, said) = host.leave();
+    assert!(status.success(), "{said}");
+    let told = home.run(&["resume", "--all"]).exits(3);
+    assert!(told.err.contains("is a call of a host, and goes on when the host makes"), "{told:#?}");
+    home.run(&["resume", &home.only_run()]).refuses(1, "E9006", &["is a call of a host"]);
+    assert!(!home.path("files/a.txt").exists());
+}
+
+#[test]
 fn a_proxy_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_write() {
     let home = Home::new();
     let (host, held) = in_the_middle(&home);

@@ -52,8 +52,13 @@ fn complete(result: &Value) -> Answer {
     Answer {
         blocks: content.iter().map(block).collect(),
         structured: result.get("structuredContent").filter(|value| !value.is_null()).cloned(),
-        failed: result.get("isError").and_then(Value::as_bool).unwrap_or(false),
+        failed: result.get("isError").is_some_and(says_failure),
     }
+}
+
+/// What is neither `false` nor `null` is no word for a success.
+fn says_failure(said: &Value) -> bool {
+    !said.is_null() && said.as_bool() != Some(false)
 }
 
 fn block(block: &Value) -> Block {
@@ -160,6 +165,12 @@ mod tests {
                 Answer { blocks: vec![], structured: None, failed: false },
                 "{empty}"
             );
+        }
+        for said in ["false", "null"] {
+            assert!(!read(&format!(r#"{{"isError":{said}}}"#)).unwrap().failed, "{said}");
+        }
+        for said in ["true", r#""true""#, r#""false""#, "1", "0", "[]", "{}"] {
+            assert!(read(&format!(r#"{{"isError":{said}}}"#)).unwrap().failed, "{said}");
         }
         for odd in ["1", "null", r#"{"content":{}}"#, r#"{"resultType":"input_required"}"#] {
             assert!(read(odd).unwrap().failed, "{odd}");

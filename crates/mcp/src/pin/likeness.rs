@@ -41,7 +41,7 @@ impl Likeness {
 
 /// Names that are known, to hold others against.
 pub(super) struct Known<'a> {
-    drawn: BTreeMap<String, &'a str>,
+    drawn: BTreeMap<String, Vec<&'a str>>,
     folded: Vec<(Vec<char>, &'a str)>,
     /// By what is left of a name without one of its letters, and by the whole: two names that are one letter apart
     /// meet there, so that a thousand names are not held against a thousand others.
@@ -53,7 +53,7 @@ impl<'a> Known<'a> {
         let mut known =
             Self { drawn: BTreeMap::new(), folded: Vec::new(), meeting: HashMap::new() };
         for name in names.filter(|name| name.len() <= MAX_NAME_BYTES) {
-            known.drawn.insert(skeleton(name).collect(), name);
+            known.drawn.entry(skeleton(name).collect()).or_default().push(name);
             let folded = folded(name);
             for place in meeting_places(&folded) {
                 known.meeting.entry(place).or_default().push(known.folded.len());
@@ -69,7 +69,7 @@ impl<'a> Known<'a> {
             return None;
         }
         let drawn = self.drawn.get(&skeleton(name).collect::<String>());
-        if let Some(known) = drawn.filter(|known| **known != name) {
+        if let Some(known) = drawn.into_iter().flatten().find(|known| **known != name) {
             return Some((Likeness::Homoglyph, known));
         }
         let own = folded(name);
@@ -136,6 +136,13 @@ mod tests {
         check("\u{FF50}ay", Some((Likeness::Homoglyph, "pay")));
         check("1ist", Some((Likeness::Homoglyph, "list")));
         check("send_payrnent", Some((Likeness::Homoglyph, "send_payment")));
+        // Also where both are known, whichever came first.
+        let both = ["pay", "p\u{430}y"];
+        for (one, other) in [(both[0], both[1]), (both[1], both[0])] {
+            let known = Known::new([one, other].into_iter());
+            assert_eq!(known.alike(one), Some((Likeness::Homoglyph, other)), "{one:?}");
+            assert_eq!(known.alike(other), Some((Likeness::Homoglyph, one)), "{other:?}");
+        }
     }
 
     #[test]

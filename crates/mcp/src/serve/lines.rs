@@ -1,6 +1,8 @@
 //! One message a line, read within bounds and by the strict parser. What cannot be read is answered and dropped.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use portcullis_canon::{Limits, Object, Value, from_value, parse, to_vec};
 use rmcp::RoleServer;
@@ -16,6 +18,11 @@ use super::MAX_MESSAGE_BYTES;
 
 /// Answers that may wait to be written.
 const WAITING_LINES: usize = 64;
+
+/// The most bytes of all answers that wait for a host to read: one that asks for more and reads nothing is left. Each counts
+/// with what it takes beside its line.
+const WAITING_BYTES: usize = 64 << 20;
+const WAITING_BESIDE: usize = 1024;
 
 /// The protocol's number for what is no JSON.
 const PARSE_ERROR: i64 = -32_700;
@@ -36,7 +43,28 @@ pub(super) struct Lines<R> {
     line: Vec<u8>,
     /// The rest of a line that was too long is skipped.
     skipping: bool,
-    out: Option<mpsc::Sender<Vec<u8>>>,
+    out: Option<mpsc::Sender<Waiting>>,
+    /// Bytes that wait to be written.
+    waiting: Arc<AtomicUsize>,
+}
+
+/// A line that waits to be written, and is counted for as long.
+struct Waiting {
+    line: Vec<u8>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Waiting {
+    fn new(line: Vec<u8>, all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(line.len().saturating_add(WAITING_BESIDE), Ordering::Relaxed);
+        Self { line, all: Arc::clone(all) }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.line.len().saturating_add(WAITING_BESIDE), Ordering::Relaxed);
+    }
 }
 
 impl<R: AsyncRead + Send + Unpin> Lines<R> {
@@ -45,17 +73,20 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
     where
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (out, mut lines) = mpsc::channel::<Vec<u8>>(WAITING_LINES);
+        let (out, mut lines) = mpsc::channel::<Waiting>(WAITING_LINES);
         let written = tokio::spawn(async move {
-            while let Some(line) = lines.recv().await {
-                if write.write_all(&line).await.is_err() || write.flush().await.is_err() {
+            while let Some(waiting) = lines.recv().await {
+                if write.write_all(&waiting.line).await.is_err() || write.flush().await.is_err() {
                     return;
                 }
             }
         });
-        let lines =
-            Self { read: BufReader::new(read), line: Vec::new(), skipping: false, out: Some(out) };
-        (lines, written)
+        (Self::over(read, Some(out)), written)
+    }
+
+    fn over(read: R, out: Option<mpsc::Sender<Waiting>>) -> Self {
+        let (read, line) = (BufReader::new(read), Vec::new());
+        Self { read, line, skipping: false, out, waiting: Arc::default() }
     }
 
     /// The next whole line; `None` at the end. What was read of one stays when the wait is dropped.
@@ -89,7 +120,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
     /// Answers what cannot be read, unless the host does not even read what it is told.
     fn refuse(&self, misread: &Misread) {
         if let Some(out) = &self.out {
-            let _ = out.try_send(misread.line());
+            let _ = out.try_send(Waiting::new(misread.line(), &self.waiting));
         }
     }
 }
@@ -102,17 +133,23 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
         item: ServerJsonRpcMessage,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let out = self.out.clone();
+        // Counted now, and not when there is a place for it.
+        let line = to_vec(&item).map(|mut line| {
+            line.push(b'\n');
+            Waiting::new(line, &self.waiting)
+        });
         async move {
             let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-            let mut line =
-                to_vec(&item).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-            line.push(b'\n');
+            let line = line.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
             out.ok_or_else(gone)?.send(line).await.map_err(|_| gone())
         }
     }
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
+            if self.waiting.load(Ordering::Relaxed) > WAITING_BYTES {
+                return None;
+            }
             let read = match self.next_line().await? {
                 Ok(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
                 Ok(line) => read(&line),
@@ -200,8 +237,7 @@ mod tests {
     use super::*;
 
     fn lines(text: &[u8]) -> Lines<std::io::Cursor<Vec<u8>>> {
-        let read = std::io::Cursor::new(text.to_vec());
-        Lines { read: BufReader::new(read), line: Vec::new(), skipping: false, out: None }
+        Lines::over(std::io::Cursor::new(text.to_vec()), None)
     }
 
     #[tokio::test]

@@ -8,17 +8,22 @@ mod lines;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use handler::Handler;
 use lines::Lines;
 
 /// The most bytes of one message of a host.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long a host has to read the last answers: one that reads nothing keeps nobody.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// One tool as a host is shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +94,8 @@ pub enum ServeError {
     Fault,
 }
 
-/// Serves one host until it closes `input`, or `stop` resolves. Calls that were begun may still run when this returns.
+/// Serves one host until it closes `input`, `stop` resolves, or more than 64 MiB of answers wait for it to read them. Calls that
+/// were begun may still run when this returns.
 ///
 /// # Errors
 /// [`ServeError`]; a host that closes the connection before it asks for anything is none.
@@ -124,7 +130,7 @@ where
             waiting.await
         }
     };
-    // Whatever was answered is written before the end is told.
-    let _ = written.await;
+    // Whatever was answered is written before the end is told, if the host reads it.
+    let _ = timeout(LAST_ANSWERS, written).await;
     ended.map(drop).map_err(|_| ServeError::Fault)
 }

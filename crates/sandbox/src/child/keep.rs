@@ -40,16 +40,23 @@ fn keep() -> io::Result<i32> {
     #[expect(clippy::disallowed_methods, reason = "our own binary, which becomes the program")]
     let mut command = Command::new("/proc/self/exe");
     let program = command.arg(CONFINE).env_clear().stdin(Stdio::from(orders)).spawn()?.id();
+    drop(command);
+    let code = hold(program, lifeline);
+    // Also when it cannot be held: nothing of it outlives the keeper.
+    end_descendants(std::process::id());
+    code
+}
+
+/// Gives the exit status of a program that was started.
+fn hold(program: u32, lifeline: UnixStream) -> io::Result<i32> {
     // Its outputs end when the program and what it started have closed them.
     let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(&nothing)?;
-    drop((command, nothing));
+    drop(nothing);
     std::thread::Builder::new().spawn(move || watch(lifeline))?;
-    let code = end_of(program)?;
-    end_descendants(std::process::id());
-    Ok(code)
+    Ok(end_of(program)?)
 }
 
 /// Waits for the end of the process that wants the program, which says nothing.

@@ -30,7 +30,10 @@ impl Proxy {
                 return Ok(Next::Answer(Answer::blocked()));
             }
         }
-        if self.is_full(asked).await? && self.would_ask(asked, spec).await? {
+        let asks = self.would_ask(asked, spec).await?;
+        // Until the question is recorded: of calls side by side not all may find the same room.
+        let _alone = if asks { Some(self.asking.lock().await) } else { None };
+        if asks && self.is_full(asked).await? {
             return Ok(Next::Answer(Answer::full()));
         }
         let task = Task {
@@ -50,14 +53,12 @@ impl Proxy {
         }
     }
 
-    /// Takes up what processes that are gone left in the middle of a call of this tool, so that there is a question about
-    /// each before anything else is changed with it.
+    /// Takes up what was left in the middle of a call of this tool, by a process that is gone or by this one when it could
+    /// not record what came of it, so that there is a question about each before anything else is changed with it.
     async fn take_up_left(&self, spec: &ToolSpec) -> Result<(), GateError> {
         for run in self.runs(RunStatus::Running).await? {
             let ours = run.agent == AGENT && run.owner == self.settings.owner;
-            let held = run.holder.as_ref();
-            let own = held.is_some_and(|h| h.process == self.parts().processes.current());
-            if !ours || own || !self.is_left(run.id, spec).await? {
+            if !ours || !self.is_left(run.id, spec).await? {
                 continue;
             }
             match self.gate.attach(&self.scope, run.id).await {

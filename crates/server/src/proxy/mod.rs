@@ -29,7 +29,7 @@ use portcullis_domain::thread::conversation;
 use portcullis_domain::tool::EffectClass;
 use portcullis_engine::{Gate, GateError, Parts, Tools};
 use portcullis_mcp::{Hearing, HostCall, HostReply, Served, ServedTool};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use answer::Answer;
 pub use completing::Completing;
@@ -74,7 +74,7 @@ pub struct Settings {
     pub hold: Duration,
     /// How long the same change is not made again. Zero lets each call through.
     pub repeat_window: Duration,
-    /// Questions of one thread that may wait at once.
+    /// Questions of one thread that may wait at once. Proxies that ask at the same moment may pass it by one each.
     pub max_pending: u64,
     /// Calls that are on their way at once, those that are held included.
     pub max_calls: usize,
@@ -149,6 +149,8 @@ pub struct Proxy {
     /// The tools by the names that a host calls them.
     tools: BTreeMap<String, AdvertisedTool>,
     closing: AtomicBool,
+    /// Held by whoever is about to ask a person.
+    asking: Mutex<()>,
     /// How many calls are on their way.
     open: watch::Sender<usize>,
 }
@@ -192,6 +194,7 @@ impl Proxy {
             thread,
             tools,
             closing: AtomicBool::new(false),
+            asking: Mutex::new(()),
             open: watch::Sender::new(0),
         })
     }

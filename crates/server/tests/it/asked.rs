@@ -129,6 +129,29 @@ fn so_many_questions_wait_and_what_asks_nobody_goes_on() {
 }
 
 #[test]
+fn calls_side_by_side_ask_no_more_than_one_after_the_other() {
+    let world = World::new();
+    let settings = Settings { max_pending: 2, ..world.settings() };
+    let proxy = world.proxy_with(1, settings);
+    // The thread is there, so that no call has to look anew.
+    assert_eq!(word(&make(&proxy, "look", 1)), "-");
+    let begin = Arc::new(std::sync::Barrier::new(8));
+    let calls: Vec<_> = (0..8)
+        .map(|n| {
+            let (proxy, begin) = (Arc::clone(&proxy), Arc::clone(&begin));
+            std::thread::spawn(move || {
+                begin.wait();
+                make(&proxy, "send", n)
+            })
+        })
+        .collect();
+    let told: Vec<_> = calls.into_iter().map(|call| call.join().unwrap()).collect();
+    let times = |wanted| told.iter().filter(|reply| word(reply) == wanted).count();
+    assert_eq!((times("PENDING_APPROVAL"), times("BLOCKED")), (2, 6), "{told:?}");
+    assert_eq!(world.open_questions().len(), 2);
+}
+
+#[test]
 fn so_many_calls_are_on_their_way_and_one_more_is_not_taken() {
     let world = World::new();
     let settings = Settings { hold: Duration::from_secs(15), max_calls: 1, ..world.settings() };

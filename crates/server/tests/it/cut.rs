@@ -1,11 +1,13 @@
 //! Calls of which it is not known what they did: settled by a person, and in the way of other changes until then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_domain::approval::Answer;
 use portcullis_domain::question::QuestionKind;
 use portcullis_engine::operator::Answered;
 use portcullis_server::proxy::Settings;
+use portcullis_store::memory::Fault;
 
 use crate::world::{Does, World, made, make, repeated, until, word};
 
@@ -104,11 +106,38 @@ fn another_change_takes_up_what_a_dead_process_left() {
 }
 
 #[test]
+fn what_a_process_could_not_record_is_in_the_way_of_its_own_changes_too() {
+    let world = World::new();
+    let proxy = world.proxy(1);
+    assert_eq!(word(&make(&proxy, "look", 1)), "-");
+    // Beginning, proposal and intent are stored; then the disk is full, also for the end of the lease.
+    world
+        .store
+        .plan(std::iter::repeat_n(None, 3).chain(std::iter::repeat_n(Some(Fault::Full), 99)));
+    let lost = {
+        let proxy = Arc::clone(&proxy);
+        std::thread::spawn(move || make(&proxy, "write", 1))
+    };
+    until(|| {
+        if let Some(wake) = world.clock.next_wake() {
+            world.clock.advance(wake);
+        }
+        lost.is_finished()
+    });
+    assert_eq!((word(&lost.join().unwrap()), world.tools.effects("write")), ("UNAVAILABLE", 1));
+    until(|| word(&make(&proxy, "look", 1)) == "-");
+    world.clock.advance(Duration::from_mins(1));
+    assert_eq!(word(&make(&proxy, "write", 2)), "BLOCKED");
+    assert_eq!(world.question().kind, QuestionKind::UnknownOutcome);
+    assert_eq!(world.tools.effects("write"), 1);
+}
+
+#[test]
 fn while_its_process_lives_a_call_is_in_progress() {
     let world = World::new();
     world.tools.first("write", Does::Never);
     let proxy = world.proxy(1);
-    let first = std::sync::Arc::clone(&proxy);
+    let first = Arc::clone(&proxy);
     std::thread::spawn(move || make(&first, "write", 1));
     until(|| world.tools.effects("write") > 0);
     for pid in [1, 2] {

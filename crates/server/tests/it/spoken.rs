@@ -155,3 +155,51 @@ async fn a_host_that_wants_to_know_is_told_that_its_call_waits() {
     assert_eq!(answer.get("id").and_then(Value::as_i64), Some(6));
     assert_eq!(world.open_questions().len(), 1);
 }
+
+/// A host that reads nothing, and is asked by nobody to: two pipes, so that each can be closed alone.
+struct Deaf {
+    write: DuplexStream,
+    /// What it would read.
+    _read: DuplexStream,
+    served: tokio::task::JoinHandle<Result<(), portcullis_mcp::ServeError>>,
+}
+
+impl Deaf {
+    async fn begin(served: Arc<dyn Served>) -> Self {
+        let ((write, theirs), (ours, read)) = (tokio::io::duplex(4096), tokio::io::duplex(64));
+        let served = tokio::spawn(serve(served, theirs, ours, std::future::pending()));
+        let mut host = Self { write, _read: read, served };
+        host.say(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#).await.unwrap();
+        host.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await.unwrap();
+        host
+    }
+
+    async fn say(&mut self, line: &str) -> std::io::Result<()> {
+        self.write.write_all(format!("{line}\n").as_bytes()).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_reads_nothing_can_leave() {
+    let world = World::new();
+    let mut host = Deaf::begin(world.proxy(1)).await;
+    host.say(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#).await.unwrap();
+    drop(host.write);
+    host.served.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_asks_without_end_and_reads_nothing_is_left() {
+    let world = World::new();
+    let mut host = Deaf::begin(world.proxy(1)).await;
+    // Its number comes back with each answer, so that a hundred of them would wait with as many mebibytes.
+    let number = "x".repeat(1 << 20);
+    let mut asked = 0;
+    while host.say(&format!(r#"{{"jsonrpc":"2.0","id":"{number}","method":"ping"}}"#)).await.is_ok()
+    {
+        asked += 1;
+        assert!(asked < 200, "it goes on for ever");
+    }
+    assert!(asked > 32, "a host may be slow: {asked}");
+    host.served.await.unwrap().unwrap();
+}
