@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod bank;
 mod batch;
 mod canary;
 mod confined;
