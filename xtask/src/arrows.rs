@@ -155,7 +155,12 @@ const RULES: &[Rule] = &[
     },
     Rule {
         package: "portcullis-mcp",
-        may_use: &["portcullis-canon", "portcullis-domain", "portcullis-sandbox"],
+        may_use: &[
+            "portcullis-canon",
+            "portcullis-domain",
+            "portcullis-egress",
+            "portcullis-sandbox",
+        ],
         never: &["rusqlite", "libsqlite3-sys", "axum", "wasmtime"],
     },
     Rule {

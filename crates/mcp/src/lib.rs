@@ -25,7 +25,9 @@ mod session;
 mod source;
 
 pub use answer::outcome;
-pub use client::{MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer};
+pub use client::{
+    Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
+};
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
     Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,

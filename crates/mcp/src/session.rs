@@ -28,14 +28,26 @@ pub trait Session: Send + Sync {
 
     /// How often the server said that its tools changed. A listing is good while this stands still.
     fn changes(&self) -> u64;
+
+    /// Closes the connection, and tells the server so where there is a way to. Nothing can be asked after it. Dropping the
+    /// session closes it too, and waits less for that.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Why a connection cannot be used. Every message is safe to print.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The server's program could not be started or its address not reached.
+    /// The server's program could not be started.
     #[error("cannot start: {0}")]
     Start(String),
+    /// No request reached it.
+    #[error("cannot be reached: {0}")]
+    Reach(String),
+    /// A request to it came to nothing.
+    #[error("gave no usable answer while {1}: {0}")]
+    Unanswered(String, &'static str),
     /// It did not speak the protocol, or no revision that we speak.
     #[error("does not speak MCP: {0}")]
     Protocol(String),

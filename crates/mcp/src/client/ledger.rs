@@ -74,6 +74,34 @@ pub(super) enum Fault {
     /// The subscription to changes ended while the session went on.
     #[error("it ended the subscription to changes of its tools")]
     Unsubscribed,
+    /// No request of the handshake left.
+    #[error("{0}")]
+    Unreached(String),
+    /// What it answered to the handshake cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// It says that it knows the session no more.
+    #[error("it ended the session")]
+    Ended,
+    /// The id that it gives the session cannot be one, or is another than before.
+    #[error("the id that it gives the session {0}")]
+    Identity(&'static str),
+}
+
+impl Fault {
+    /// Whether a new session may take the place of this one, once its tools were held against the pin again.
+    pub(super) const fn is_renewable(&self) -> bool {
+        matches!(self, Self::Ended | Self::Unsubscribed)
+    }
+}
+
+/// A request that came to nothing by itself, while the session goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    /// Whether the server may have taken it up.
+    pub(super) sent: bool,
+    /// Why, safe to print.
+    pub(super) why: String,
 }
 
 #[derive(Debug)]
@@ -83,6 +111,7 @@ enum Stage {
     /// It may have been written.
     Written,
     Answered(Reply),
+    Broken(Broken),
 }
 
 #[derive(Debug)]
@@ -108,12 +137,14 @@ pub(super) struct Ledger {
     state: Mutex<State>,
     changes: AtomicU64,
     over: watch::Sender<bool>,
+    /// Told whenever a request was given up.
+    moved: watch::Sender<()>,
 }
 
 impl Ledger {
     pub(super) fn new() -> Self {
-        let over = watch::Sender::new(false);
-        Self { state: Mutex::default(), changes: AtomicU64::new(0), over }
+        let (over, moved) = (watch::Sender::new(false), watch::Sender::new(()));
+        Self { state: Mutex::default(), changes: AtomicU64::new(0), over, moved }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -132,6 +163,7 @@ impl Ledger {
             let earlier = state.asked.iter().filter(|(_, ask)| ask.what == What::Handshake);
             let earlier: Vec<i64> = earlier.map(|(id, _)| *id).collect();
             earlier.into_iter().for_each(|id| state.give_up(id));
+            self.moved.send_replace(());
         }
         state.asked.insert(id, Ask { what, stage: Stage::Queued });
         true
@@ -179,12 +211,51 @@ impl Ledger {
         }
         match state.asked.remove(&id)?.stage {
             Stage::Answered(reply) => Some(reply),
-            Stage::Queued | Stage::Written => None,
+            Stage::Queued | Stage::Written | Stage::Broken(_) => None,
         }
+    }
+
+    /// A request came to nothing. Gives what it was for, when somebody still waits for it.
+    pub(super) fn break_off(&self, id: i64, broken: Broken) -> Option<What> {
+        let mut state = self.state();
+        let ask = state.asked.get_mut(&id)?;
+        if !matches!(ask.stage, Stage::Queued | Stage::Written) {
+            return None;
+        }
+        ask.stage = Stage::Broken(broken);
+        Some(ask.what)
+    }
+
+    /// Why a request came to nothing, once it did.
+    pub(super) fn broken(&self, id: i64) -> Option<Broken> {
+        let mut state = self.state();
+        let Stage::Broken(broken) = &state.asked.get(&id)?.stage else { return None };
+        let broken = broken.clone();
+        state.asked.remove(&id);
+        Some(broken)
+    }
+
+    /// Waits until nobody waits for an answer to this request.
+    pub(super) async fn let_go(&self, id: i64) {
+        let mut moved = self.moved.subscribe();
+        // The sender lives in `self`.
+        while self.is_open(id) && moved.changed().await.is_ok() {}
+    }
+
+    fn is_open(&self, id: i64) -> bool {
+        let state = self.state();
+        let stage = state.asked.get(&id).map(|ask| &ask.stage);
+        stage.is_some_and(|stage| matches!(stage, Stage::Queued | Stage::Written))
     }
 
     /// Gives a request up. True when the server may have seen it: what became of it is not known then.
     pub(super) fn give_up(&self, id: i64) -> bool {
+        let sent = self.strike(id);
+        self.moved.send_replace(());
+        sent
+    }
+
+    fn strike(&self, id: i64) -> bool {
         let mut state = self.state();
         match state.asked.get(&id).map(|ask| &ask.stage) {
             None => {
@@ -198,6 +269,11 @@ impl Ledger {
             Some(Stage::Written | Stage::Answered(_)) => {
                 state.give_up(id);
                 true
+            }
+            Some(Stage::Broken(broken)) => {
+                let sent = broken.sent;
+                state.asked.remove(&id);
+                sent
             }
         }
     }
@@ -297,6 +373,38 @@ mod tests {
         assert!(ledger.ask(1, What::Handshake) && ledger.begin(1));
         assert_eq!(ledger.answer(Some(0), reply()), Arrival::Late);
         assert_eq!(ledger.answer(Some(1), reply()), Arrival::Asked(What::Handshake));
+    }
+
+    #[test]
+    fn what_came_to_nothing_says_so_once_and_takes_no_answer() {
+        let broken = |sent| Broken { sent, why: "cut".to_owned() };
+        let ledger = Ledger::new();
+        assert_eq!(ledger.break_off(1, broken(true)), None, "nobody asked");
+        assert!(ledger.ask(1, What::Kept) && ledger.begin(1));
+        assert_eq!(ledger.break_off(1, broken(true)), Some(What::Kept));
+        assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "it is over");
+        assert_eq!(ledger.broken(1), Some(broken(true)));
+        assert_eq!(ledger.broken(1), None);
+        assert!(ledger.ask(2, What::Kept) && ledger.begin(2));
+        ledger.answer(Some(2), reply());
+        assert_eq!(ledger.break_off(2, broken(true)), None, "it was answered");
+        for sent in [true, false] {
+            assert!(ledger.ask(3, What::Kept) && ledger.begin(3));
+            ledger.break_off(3, broken(sent));
+            assert_eq!(ledger.give_up(3), sent);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_works_at_a_request_is_told_that_nobody_waits() {
+        let ledger = Ledger::new();
+        ledger.let_go(1).await;
+        assert!(ledger.ask(1, What::Kept) && ledger.begin(1));
+        let mut waiting = std::pin::pin!(ledger.let_go(1));
+        let still = tokio::time::timeout(std::time::Duration::from_millis(20), &mut waiting).await;
+        assert!(still.is_err(), "control: somebody waits");
+        ledger.give_up(1);
+        waiting.await;
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! The client: a server that is a program of our own starting, spoken to over its standard streams.
+//! The client: a server that is a program of our own starting, spoken to over its standard streams, or one behind a URL.
 //!
-//! [`Stdio::connect`] starts it ([`process`]), opens the protocol ([`stdio`]) and gives a [`Session`](crate::Session).
-//! Every line of the server is bounded, read by `canon`, and matched with what was asked ([`ledger`]) before `rmcp`
-//! sees of it what it needs: the answers of the handshake, and of all others only that they came.
+//! [`Stdio::connect`] starts a program ([`process`]), [`Http::connect`] goes out by the product's one HTTP client
+//! ([`http`]); both open the protocol ([`talk`]) and give a [`Session`](crate::Session). Every message of the server is
+//! bounded, read by `canon`, and matched with what was asked ([`ledger`], [`sort`]) before `rmcp` sees of it what it
+//! needs: the answers of the handshake, and of all others only that they came.
 
+mod http;
 mod ledger;
 mod line;
 mod pages;
@@ -14,9 +16,12 @@ mod request;
 mod result;
 mod room;
 mod server;
+mod sort;
 mod stdio;
+mod talk;
 mod wire;
 
+pub use http::{Http, HttpServer};
 pub use line::MAX_LINE_BYTES;
 pub use pages::{MAX_LISTING_BYTES, MAX_PAGES};
 pub use server::StdioServer;

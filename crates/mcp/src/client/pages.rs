@@ -94,6 +94,7 @@ pub(super) fn lost(lost: Lost, wait: Duration, during: &'static str) -> SessionE
         Why::Deadline => SessionError::Deadline(wait, during),
         Why::Over(Fault::Closed) => SessionError::Closed(during),
         Why::Over(fault) => SessionError::Protocol(fault.to_string()),
+        Why::Broken(why) => SessionError::Unanswered(why, during),
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Why {
     Deadline,
     /// The session is over.
     Over(Fault),
+    /// It came to nothing by itself: why, safe to print.
+    Broken(String),
 }
 
 /// Asks once, and waits for the answer until then.
@@ -56,6 +58,10 @@ pub(super) async fn ask(
     if let Some(reply) = ledger.take(id) {
         open.handle = None;
         return Ok(reply);
+    }
+    if let Some(broken) = ledger.broken(id) {
+        open.handle = None;
+        return Err(Lost { sent: broken.sent, why: Why::Broken(broken.why) });
     }
     let why = if came.is_err() { Why::Deadline } else { why(ledger) };
     Err(Lost { sent: open.give_up(), why })

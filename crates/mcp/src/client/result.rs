@@ -100,6 +100,7 @@ pub(super) fn lost(lost: Lost) -> CallFailure {
         Why::Deadline => "the server gave no answer in time".to_owned(),
         Why::Over(Fault::Closed) => "the server closed the connection".to_owned(),
         Why::Over(fault) => format!("the session with the server is over: {fault}"),
+        Why::Broken(why) => why.clone(),
     };
     if lost.sent {
         CallFailure::Unknown(format!("{why}: what became of the call is not known"))

@@ -1,4 +1,4 @@
-//! Where `rmcp` meets our pipes: it queues what it wants to say, and gets what was asked for.
+//! Where `rmcp` meets what carries a session: it queues what it wants to say, and gets what was asked for.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,14 +12,26 @@ use rmcp::transport::Transport;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ledger::{Ledger, What};
-use super::pipes::Outgoing;
+
+/// A line to be written.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) line: Vec<u8>,
+    /// The number of a request, which is entered in the ledger.
+    pub(super) id: Option<i64>,
+    /// Told once it was written; nothing when it was not.
+    pub(super) written: Option<oneshot::Sender<()>>,
+}
+
+/// Messages that wait to be sent, and answers that wait to be looked at.
+pub(super) const QUEUE: usize = 64;
 
 /// A message did not go out.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the message was not written")]
 pub(super) struct NotWritten;
 
-/// One end of the pipes.
+/// One end of what carries a session.
 pub(super) struct Wire {
     pub(super) ledger: Arc<Ledger>,
     pub(super) outgoing: mpsc::Sender<Outgoing>,
@@ -78,7 +90,11 @@ impl Transport<RoleClient> for Wire {
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        self.incoming.recv().await
+        tokio::select! {
+            biased;
+            message = self.incoming.recv() => message,
+            () = self.ledger.over() => None,
+        }
     }
 
     async fn close(&mut self) -> Result<(), NotWritten> {

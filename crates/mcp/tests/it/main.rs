@@ -1,4 +1,4 @@
-//! Integration tests: servers of our own starting, good ones and hostile ones.
+//! Integration tests: servers of our own starting and servers behind URLs, good ones and hostile ones.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,6 +10,9 @@
 
 mod calls;
 mod family;
+mod http_calls;
+mod http_opening;
+mod http_scene;
 mod listing;
 mod opening;
 mod scene;
