@@ -34,13 +34,12 @@ const NEVER_ANYWHERE: &[&str] = &[
     "curl",
 ];
 
-/// What only one package may name in its manifest: whoever wants the network asks that one.
-const BEHIND: &[(&str, &[&str])] = &[
-    (
-        "portcullis-egress",
-        &["reqwest", "hyper", "hyper-util", "hyper-rustls", "rustls", "tokio-rustls"],
-    ),
-    ("portcullis-mcp", &["rmcp"]),
+/// What only these packages may name in their manifests: whoever wants to go out asks the one, whoever lets others in is the
+/// other.
+const BEHIND: &[(&[&str], &[&str])] = &[
+    (&["portcullis-egress"], &["reqwest", "hyper-rustls", "rustls", "tokio-rustls"]),
+    (&["portcullis-egress", "portcullis-server"], &["hyper", "hyper-util"]),
+    (&["portcullis-mcp"], &["rmcp"]),
 ];
 
 const RULES: &[Rule] = &[
@@ -173,7 +172,8 @@ const RULES: &[Rule] = &[
             "portcullis-policy",
             "portcullis-sandbox",
         ],
-        never: &["rusqlite", "libsqlite3-sys", "clap", "wasmtime"],
+        // One version of HTTP in its door, no framework around it.
+        never: &["axum", "clap", "h2", "libsqlite3-sys", "rusqlite", "wasmtime"],
     },
     Rule {
         package: "portcullis-engine",
@@ -320,12 +320,13 @@ fn judge(package: &str, tree: &[Line], ours: &BTreeSet<&str>) -> Vec<String> {
         if *depth == 1 && ours.contains(name) && !rule.may_use.contains(&name) {
             broken.insert(format!("{package} uses {name}, which is no arrow of the design"));
         }
-        let owner = BEHIND.iter().find(|(_, behind)| behind.contains(&name));
-        if let Some((owner, _)) = owner
+        let behind = BEHIND.iter().find(|(_, behind)| behind.contains(&name));
+        if let Some((owners, _)) = behind
             && *depth == 1
-            && *owner != package
+            && !owners.contains(&package)
         {
-            broken.insert(format!("{package} uses {name}, which is behind {owner}"));
+            let owners = owners.join(" and ");
+            broken.insert(format!("{package} uses {name}, which is behind {owners}"));
         }
         if rule.never.contains(&name) || NEVER_ANYWHERE.contains(&name) {
             broken.insert(format!("{package} reaches {name}, which it must never"));
@@ -401,6 +402,22 @@ mod tests {
         let broken =
             check_tree("portcullis-engine", "0portcullis-engine v0.1.0\n1x v1\n2reqwest v0.13.5\n");
         assert_eq!(broken, ["portcullis-engine reaches reqwest, which it must never"]);
+    }
+
+    #[test]
+    fn only_the_door_listens_beside_the_client() {
+        for (package, ok) in [
+            ("portcullis-server", true),
+            ("portcullis-egress", true),
+            ("portcullis-mcp", false),
+            ("portcullis-cli", false),
+        ] {
+            let broken = check_tree(package, &format!("0{package} v0.1.0\n1hyper v1.12.0\n"));
+            assert_eq!(broken.is_empty(), ok, "{broken:?}");
+        }
+        let broken =
+            check_tree("portcullis-server", "0portcullis-server v0.1.0\n1reqwest v0.13.5\n");
+        assert_eq!(broken, ["portcullis-server uses reqwest, which is behind portcullis-egress"]);
     }
 
     #[test]

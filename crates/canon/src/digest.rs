@@ -63,11 +63,13 @@ pub enum Kind {
     RequestRun,
     /// A conversation that a host names: the id of its thread follows from it.
     Conversation,
+    /// A host's token, and what follows from it: what for, the token, and what else belongs to it.
+    HostToken,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Content,
         Self::Call,
         Self::Question,
@@ -94,6 +96,7 @@ impl Kind {
         Self::Request,
         Self::RequestRun,
         Self::Conversation,
+        Self::HostToken,
     ];
 
     /// The name inside the prefix. Never changes: a new meaning is a new kind.
@@ -126,6 +129,7 @@ impl Kind {
             Self::Request => "request",
             Self::RequestRun => "request-run",
             Self::Conversation => "conversation",
+            Self::HostToken => "host-token",
         }
     }
 }

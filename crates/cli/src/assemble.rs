@@ -414,7 +414,7 @@ pub(crate) fn prepare_agent(
     agent::prepare(choice, around)
 }
 
-/// State, keys, configuration, heads, files of credentials and our own program: what no agent and no tool may reach.
+/// State, keys, configuration, heads, files of credentials and of a token, and our own program: what no agent and no tool may reach.
 fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let absolute =
         |path: &Path| std::path::absolute(path).map_err(|error| Failure::io("find", path, &error));
@@ -431,6 +431,7 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.extend(config.credentials.files().map(Path::to_owned));
     places.extend(config.egress.roots().map(Path::to_owned));
     places.extend(config.mcp.iter().map(|choice| choice.manifest.clone()));
+    places.extend(config.proxy.token_file.clone());
     places.push(own_program()?);
     Ok(places)
 }

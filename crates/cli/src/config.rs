@@ -296,7 +296,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         reviewers: raw.reviewers.into_iter().map(reviewer).collect::<Result<_, _>>()?,
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
-        proxy: proxy::read(&raw.proxy)?,
+        proxy: proxy::read(raw.proxy, base)?,
         decide: decide::read(raw.decide)?,
     })
 }

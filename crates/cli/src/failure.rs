@@ -120,6 +120,10 @@ codes! {
     Recording = "E8502";
     /// A list of prices cannot be used.
     Prices = "E8503";
+    /// Hosts cannot be let in over HTTP.
+    Listen = "E9501";
+    /// The token of hosts over HTTP cannot be used.
+    Token = "E9502";
     /// The configuration file cannot be used.
     Config = "E9001";
     /// An argument cannot be used.

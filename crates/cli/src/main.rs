@@ -36,6 +36,7 @@ mod reading;
 mod scratch;
 mod signals;
 mod start;
+mod token;
 mod tree;
 mod trusted;
 mod usage;

@@ -62,6 +62,11 @@ impl Place {
         self.host.join("heads")
     }
 
+    /// Where the token for hosts over HTTP is kept unless the operator names another file.
+    pub(crate) fn token(&self) -> PathBuf {
+        self.config.join("proxy.token")
+    }
+
     /// Where it is remembered how each run was started.
     pub(crate) fn launches(&self) -> PathBuf {
         self.state.join("launch")

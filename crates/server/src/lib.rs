@@ -28,8 +28,11 @@
 //! # let _ = talk;
 //! ```
 //!
+//! [`http::Listener`] lets hosts in that speak HTTP, on this machine and with a token.
+//!
 //! It knows nothing of SQL, and nothing of the back ends behind the ports.
 
 #![forbid(unsafe_code)]
 
+pub mod http;
 pub mod proxy;

@@ -1,6 +1,11 @@
-//! `portcullis proxy`: serves the tools to an MCP host over standard input and output, each call through the gate.
+//! `portcullis proxy`: serves the tools to an MCP host over standard input and output, or to those that come over HTTP; each
+//! call passes the gate.
 
-use std::io::{Read as _, Write as _};
+mod listen;
+mod pipes;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +20,7 @@ use portcullis_engine::{GateError, operator};
 use portcullis_mcp::{Served as _, serve};
 use portcullis_server::proxy::{Notes, Proxy, Settings, Wakes};
 use portcullis_store::sqlite::open::OpenMode;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::args::Globals;
 use crate::assemble;
@@ -28,8 +32,8 @@ use crate::heads::Heads;
 use crate::signals::Signals;
 use crate::start;
 
-/// Bytes that are read from the host at once.
-const CHUNK: usize = 64 * 1024;
+use listen::Door;
+use pipes::{standard_input, standard_output};
 
 /// How long a host has to read the last answers.
 const WRITING: Duration = Duration::from_secs(2);
@@ -46,19 +50,34 @@ pub(crate) struct Args {
     /// Whose calls they are, as a label [default: the person of your key, else your user name]
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
+    /// Let hosts in over HTTP at this address of this machine, such as 127.0.0.1:8765; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// The file with the token that hosts over HTTP have to show; made when it is not there [default: proxy.token in the
+    /// configuration folder]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
 }
 
-/// Serves one host until it closes standard input, or a signal comes. Calls that are on their way finish.
+/// Serves hosts until the one on standard input closes it, or a signal comes. Calls that are on their way finish.
 pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> {
     if args.owner.as_deref().is_some_and(|owner| Name::new(owner).is_err()) {
         return Err(Failure::usage("the owner has to be 1 to 128 plain bytes"));
     }
-    let config = config::load(globals)?;
+    let mut config = config::load(globals)?;
+    if let Some(file) = &args.token_file {
+        let named = std::path::absolute(file).map_err(|error| Failure::io("find", file, &error))?;
+        config.proxy.token_file = Some(named);
+    }
     let flags = start::Flags { files: args.files, ..start::Flags::default() };
     let files = flags.files(config.files.clone())?;
     let owner = args.owner.unwrap_or_else(|| assemble::own_person(globals, &config));
     assemble::enough_people(globals, &config, &owner)?;
     let signals = Signals::catch()?;
+    let door = match args.listen {
+        Some(address) => Some(Door::open(address, &config.proxy, globals).await?),
+        None => None,
+    };
     let wakes = Arc::new(Wakes::default());
     let observers = vec![Arc::clone(&wakes) as Arc<dyn Observer>];
     let heads = Heads::of(globals, &config)?;
@@ -83,14 +102,17 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let notes = Arc::clone(&teller) as Arc<dyn Notes>;
     let proxy = Proxy::open(house.parts, settings, wakes, notes)
         .map_err(|error| Failure::new(Code::Argument, error.to_string()))?;
-    let exit = attend(Arc::new(proxy), signals, &teller).await?;
+    let exit = attend(Arc::new(proxy), door, signals, &teller).await?;
     heads.map_or(Ok(exit), |heads| heads.keep(house.database.as_ref()).map(|()| exit))
 }
 
 /// Serves, and waits for what is on its way. The first signal takes no more calls; the second one waits for nothing.
-async fn attend(proxy: Arc<Proxy>, mut signals: Signals, teller: &Teller) -> Result<Exit, Failure> {
-    let tools = proxy.tools().len();
-    teller.say(&format!("serving {tools} tools to an MCP host on standard input and output"), None);
+async fn attend(
+    proxy: Arc<Proxy>,
+    door: Option<Door>,
+    mut signals: Signals,
+    teller: &Teller,
+) -> Result<Exit, Failure> {
     let (first, second) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (closes, stops, leaves) = (Arc::clone(&proxy), Arc::clone(&first), Arc::clone(&second));
     tokio::spawn(async move {
@@ -101,62 +123,33 @@ async fn attend(proxy: Arc<Proxy>, mut signals: Signals, teller: &Teller) -> Res
         leaves.notify_one();
     });
     let stop = async move { first.notified().await };
-    let (output, written) = standard_output()?;
-    let served = tokio::select! {
-        served = serve(Arc::clone(&proxy) as _, standard_input()?, output, stop) => served,
-        () = second.notified() => return Ok(Exit::Stopped),
+    let served = async {
+        match door {
+            Some(door) => door.serve(&proxy, stop, teller).await,
+            None => over_pipes(&proxy, stop, teller).await,
+        }
     };
-    proxy.close();
     tokio::select! {
-        () = proxy.finished() => {}
-        () = second.notified() => return Ok(Exit::Stopped),
+        served = served => served.map(|()| Exit::Done),
+        () = second.notified() => Ok(Exit::Stopped),
     }
+}
+
+/// Serves the host that started this process, until it closes standard input.
+async fn over_pipes(
+    proxy: &Arc<Proxy>,
+    stop: impl Future<Output = ()> + Send + 'static,
+    teller: &Teller,
+) -> Result<(), Failure> {
+    let tools = proxy.tools().len();
+    teller.say(&format!("serving {tools} tools to an MCP host on standard input and output"), None);
+    let (output, written) = standard_output()?;
+    let served = serve(Arc::clone(proxy) as _, standard_input()?, output, stop).await;
+    proxy.close();
+    proxy.finished().await;
     // A host that reads nothing any more keeps nobody from leaving.
     let _ = tokio::time::timeout(WRITING, written).await;
-    served.map(|()| Exit::Done).map_err(|error| Failure::new(Code::Io, error.to_string()))
-}
-
-/// Standard input, read by a thread that nobody waits for: a read that blocks keeps no process from its end.
-fn standard_input() -> Result<DuplexStream, Failure> {
-    let (read, mut write) = tokio::io::duplex(CHUNK);
-    let runtime = tokio::runtime::Handle::current();
-    let pump = move || {
-        let mut input = std::io::stdin().lock();
-        let mut chunk = vec![0_u8; CHUNK];
-        while let Ok(count @ 1..) = input.read(&mut chunk) {
-            let bytes = chunk.get(..count).unwrap_or_default();
-            if runtime.block_on(write.write_all(bytes)).is_err() {
-                return;
-            }
-        }
-    };
-    beside(pump).map(|()| read)
-}
-
-/// Standard output, written by a thread of its own, and the end of what was written.
-fn standard_output() -> Result<(DuplexStream, oneshot::Receiver<()>), Failure> {
-    let (write, mut read) = tokio::io::duplex(CHUNK);
-    let (tell, written) = oneshot::channel();
-    let runtime = tokio::runtime::Handle::current();
-    let pump = move || {
-        let mut chunk = vec![0_u8; CHUNK];
-        while let Ok(count @ 1..) = runtime.block_on(read.read(&mut chunk)) {
-            let bytes = chunk.get(..count).unwrap_or_default();
-            let mut output = std::io::stdout().lock();
-            if output.write_all(bytes).and_then(|()| output.flush()).is_err() {
-                break;
-            }
-        }
-        let _ = tell.send(());
-    };
-    beside(pump).map(|()| (write, written))
-}
-
-fn beside(pump: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    let begun = std::thread::Builder::new().name("host".to_owned()).spawn(pump);
-    begun.map(drop).map_err(|error| {
-        Failure::new(Code::Io, format!("no thread can be started for the host: {}", error.kind()))
-    })
+    served.map_err(|error| Failure::new(Code::Io, error.to_string()))
 }
 
 /// Tells the operator on standard error: standard output is the protocol's.
@@ -166,14 +159,20 @@ struct Teller {
 
 impl Teller {
     fn say(&self, note: &str, command: Option<&str>) {
+        let members = command.map(|command| ("command", command));
+        self.say_with(note, command, members.as_slice());
+    }
+
+    /// Says it to a person as a sentence and what to type, to a program with these members beside.
+    fn say_with(&self, note: &str, command: Option<&str>, members: &[(&str, &str)]) {
         let note = sanitize::line(note);
         let mut out = std::io::stderr().lock();
         // Whoever closed it does not want to know.
         let _ = if self.globals.json {
             let mut object = Object::new();
             object.insert("note", note.as_ref());
-            if let Some(command) = command {
-                object.insert("command", command);
+            for (key, text) in members {
+                object.insert(*key, *text);
             }
             writeln!(out, "{}", Value::Object(object).to_canonical_string())
         } else {

@@ -1,7 +1,9 @@
-//! `[proxy]`: how calls of MCP hosts are held, repeated and counted.
+//! `[proxy]`: how calls of MCP hosts are held, repeated and counted, and who is let in over HTTP.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use portcullis_server::http::Terms;
 use portcullis_server::proxy::Settings;
 use serde::Deserialize;
 
@@ -16,6 +18,9 @@ pub(super) struct RawProxy {
     repeat_window_ms: Given,
     max_pending: Given,
     status_tool: Option<bool>,
+    token_file: Option<PathBuf>,
+    origins: Vec<String>,
+    behind_tls: Option<String>,
 }
 
 /// What it means; nothing where nothing is said.
@@ -25,6 +30,10 @@ pub(crate) struct ProxyChoice {
     repeat_window: Option<Duration>,
     max_pending: Option<u64>,
     status_tool: Option<bool>,
+    /// Where the token for hosts over HTTP is kept, absolute.
+    pub(crate) token_file: Option<PathBuf>,
+    /// Who is let in over HTTP.
+    pub(crate) terms: Terms,
 }
 
 /// Hosts give up on a call by themselves, most of them within a minute.
@@ -45,12 +54,15 @@ const REPEAT_WINDOW: Number = Number {
 const MAX_PENDING: Number =
     Number { key: "max_pending", unit: "questions", least: 1, most: Some(1_000) };
 
-pub(super) fn read(raw: &RawProxy) -> Result<ProxyChoice, Misfit> {
+/// Relative paths start at `base`.
+pub(super) fn read(raw: RawProxy, base: &Path) -> Result<ProxyChoice, Misfit> {
     Ok(ProxyChoice {
         hold: HOLD.read(&raw.hold_ms)?.map(Duration::from_millis),
         repeat_window: REPEAT_WINDOW.read(&raw.repeat_window_ms)?.map(Duration::from_millis),
         max_pending: MAX_PENDING.read(&raw.max_pending)?,
         status_tool: raw.status_tool,
+        token_file: raw.token_file.map(|path| base.join(path)),
+        terms: Terms { origins: raw.origins, behind_tls: raw.behind_tls },
     })
 }
 

@@ -28,6 +28,7 @@ mod hosts;
 mod http;
 mod json_fields;
 mod launching;
+mod listen;
 mod mcp;
 mod model;
 mod provider;

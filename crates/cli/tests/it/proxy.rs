@@ -12,7 +12,7 @@ use crate::home::{Home, text};
 use crate::mcp::Bank;
 
 /// An MCP host, by the letter of the protocol.
-struct Host {
+pub(crate) struct Host {
     child: Child,
     write: Option<ChildStdin>,
     read: BufReader<ChildStdout>,
@@ -21,27 +21,27 @@ struct Host {
 
 /// The answer to a call.
 #[derive(Debug)]
-struct Reply {
-    text: String,
-    failed: bool,
+pub(crate) struct Reply {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
 }
 
 impl Reply {
-    fn word(&self) -> &str {
+    pub(crate) fn word(&self) -> &str {
         self.text.split(": ").next().unwrap()
     }
 }
 
 impl Host {
     /// Starts the proxy on the files of this home and says hello.
-    fn start(home: &Home, rules: &str) -> Self {
+    pub(crate) fn start(home: &Home, rules: &str) -> Self {
         let (rules, files) = (home.write("rules.toml", rules), home.path("files"));
         let (rules, files) = (rules.display().to_string(), files.display().to_string());
         Self::of(home.command(&["proxy", "-c", &rules, "--files", &files, "--thread", "editor"]))
     }
 
     /// Starts this server and says hello.
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (write, read) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -78,11 +78,11 @@ impl Host {
         self.hear()
     }
 
-    fn send_call(&mut self, tool: &str, arguments: &str) {
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: &str) {
         self.send("tools/call", &format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#));
     }
 
-    fn hear_reply(&mut self) -> Reply {
+    pub(crate) fn hear_reply(&mut self) -> Reply {
         let answer = self.hear();
         let result = answer.get("result").unwrap_or_else(|| panic!("{answer:?}"));
         let said = result.pointer("/content/0/text").and_then(Value::as_str).unwrap();
@@ -90,7 +90,7 @@ impl Host {
         Reply { text: said.to_owned(), failed }
     }
 
-    fn call(&mut self, tool: &str, arguments: &str) -> Reply {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> Reply {
         self.send_call(tool, arguments);
         self.hear_reply()
     }
@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// Closes standard input; how the process ended, and what it said to the operator.
-    fn leave(mut self) -> (ExitStatus, String) {
+    pub(crate) fn leave(mut self) -> (ExitStatus, String) {
         drop(self.write.take());
         self.ended()
     }
@@ -122,17 +122,17 @@ impl Host {
 }
 
 /// Rules under which every change asks, and no call is held.
-const ASKS: &str = "[classes]\nlocal_mutation = 'ask'\n[proxy]\nhold_ms = 0\n";
+pub(crate) const ASKS: &str = "[classes]\nlocal_mutation = 'ask'\n[proxy]\nhold_ms = 0\n";
 
 /// Rules under which every change is made, and no call is held.
-const MAKES: &str = "[classes]\ndestructive = 'allow'\n[proxy]\nhold_ms = 0\n";
+pub(crate) const MAKES: &str = "[classes]\ndestructive = 'allow'\n[proxy]\nhold_ms = 0\n";
 
-const CREATE: &str = r#"{"path":"a.txt","content":"one"}"#;
+pub(crate) const CREATE: &str = r#"{"path":"a.txt","content":"one"}"#;
 
-const DELETE: &str = r#"{"path":"old.txt"}"#;
+pub(crate) const DELETE: &str = r#"{"path":"old.txt"}"#;
 
 /// How many steps the record says were started.
-fn started(db: &Path) -> i64 {
+pub(crate) fn started(db: &Path) -> i64 {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let count = "SELECT count(*) FROM events WHERE kind = 'step.started'";
     rusqlite::Connection::open_with_flags(db, flags)
@@ -141,7 +141,7 @@ fn started(db: &Path) -> i64 {
 }
 
 /// The lock for which each change of the files waits.
-fn lock_files(home: &Home) -> fs::File {
+pub(crate) fn lock_files(home: &Home) -> fs::File {
     let held = fs::File::open(home.path("files")).unwrap();
     rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
     held

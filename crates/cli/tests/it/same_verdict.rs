@@ -1,4 +1,5 @@
-//! The same rules say the same of a call, whichever door it comes through: a run of the command, the library, a host's hook.
+//! The same rules say the same of a call, whichever door it comes through: a run of the command, the library, a host's hook, an
+//! MCP host on a pipe, and one over HTTP.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -20,6 +21,8 @@ use portcullis_testkit::block_on;
 use portcullis_testkit::ports::{FixedProcesses, ManualClock, SeededEntropy, ThreadSpawn};
 
 use crate::home::{Ended, Home, text};
+use crate::listen::Door;
+use crate::proxy::Host;
 
 /// A call of the command's own tools in each class.
 const CALLS: [(EffectClass, &str, &str); 4] = [
@@ -119,15 +122,40 @@ fn recorded(home: &Home, run: &str) -> Value {
     shown.pointer("/steps/0/verdict").unwrap_or_else(|| panic!("{shown:?}")).clone()
 }
 
-/// The run of this home whose agent is called so.
-fn run_of(home: &Home, agent: &str) -> String {
+/// The runs of this home whose agent is called so, newest first.
+fn runs_of(home: &Home, agent: &str) -> Vec<String> {
     let runs = home.run(&["runs", "--json"]).json(0);
     let runs = runs.get("runs").unwrap().as_array().unwrap();
-    let run = runs.iter().find(|run| {
-        let shown = home.run(&["show", &text(run, "run"), "--json"]).json(0);
+    let all = runs.iter().map(|run| text(run, "run"));
+    all.filter(|run| {
+        let shown = home.run(&["show", run, "--json"]).json(0);
         text(shown.get("run").unwrap(), "agent").starts_with(agent)
-    });
-    text(run.unwrap_or_else(|| panic!("{runs:?}")), "run")
+    })
+    .collect()
+}
+
+/// The one run of this home whose agent is called so.
+fn run_of(home: &Home, agent: &str) -> String {
+    let mut runs = runs_of(home, agent);
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    runs.remove(0)
+}
+
+/// What is recorded of the same call through MCP over a pipe and over HTTP, each a conversation of its own.
+fn by_hosts(home: &Home, config: &str, tool: &str, arguments: &str) -> [Value; 2] {
+    let name = tool.replace('.', "_");
+    let files = home.path("files").display().to_string();
+    let mut host = Host::of(home.command(&["proxy", "-c", config, "--files", &files]));
+    host.call(&name, arguments);
+    host.leave();
+    let over_pipe = run_of(home, "mcp-proxy");
+    let door = Door::start(home, config, &[]);
+    door.call(&name, arguments);
+    door.leave();
+    let mut over_http = runs_of(home, "mcp-proxy");
+    over_http.retain(|run| *run != over_pipe);
+    assert_eq!(over_http.len(), 1, "{over_http:?}");
+    [recorded(home, &over_pipe), recorded(home, &over_http[0])]
 }
 
 #[test]
@@ -138,7 +166,7 @@ fn one_policy_one_verdict_through_every_door() {
             let home = Home::new();
             std::fs::write(home.path("files/b"), "b").unwrap();
             let rules = format!(
-                "[classes]\n{} = {word}\n[[http.places]]\norigin = 'https://a.example'\nmethods = ['POST']\n\
+                "[classes]\n{} = {word}\n[proxy]\nhold_ms = 0\n[[http.places]]\norigin = 'https://a.example'\nmethods = ['POST']\n\
                  [decide.tools]\n'{tool}' = '{}'\n",
                 class.as_str(),
                 class.as_str()
@@ -166,6 +194,9 @@ fn one_policy_one_verdict_through_every_door() {
             let place = format!("{tool} {word}");
             if word != "{ ask = 'nobody' }" {
                 assert_eq!(recorded(&home, &run_of(&home, "scripted:")), library, "{place}");
+                for verdict in by_hosts(&home, &config, tool, arguments) {
+                    assert_eq!(verdict, library, "{place}");
+                }
             }
             assert_eq!(recorded(&home, &run_of(&home, "hook:")), library, "{place}");
             assert_eq!(answered.code == Some(0), kind == "allow", "{place}: {answered:#?}");

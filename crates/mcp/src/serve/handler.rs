@@ -12,7 +12,8 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 
-use super::lines::RawCall;
+use super::message::RawCall;
+use super::open::OpenCall;
 use super::{Hearing, HostCall, Served, ServedTool};
 
 /// The name by which a host knows what it talks to.
@@ -56,16 +57,15 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let malformed =
             |message: &'static str| ErrorData::new(ErrorCode::INVALID_PARAMS, message, None);
-        let raw: RawCall = context
-            .extensions
-            .get()
+        let raw = RawCall::of(&context.extensions)
             .cloned()
             .ok_or_else(|| malformed("the call came without its bytes"))?;
         let Value::Object(arguments) = raw.arguments else {
             return Err(malformed("`arguments` has to be an object"));
         };
-        let call = HostCall { tool: request.name.into_owned(), arguments, meta: raw.meta };
-        let reply = self.served.call(call, &Ear { context }).await;
+        let RawCall { meta, connection, open, .. } = raw;
+        let call = HostCall { tool: request.name.into_owned(), arguments, meta, connection };
+        let reply = self.served.call(call, &Ear { context, open }).await;
         let content = vec![ContentBlock::text(reply.text)];
         let mut result = match reply.failed {
             true => CallToolResult::error(content),
@@ -98,6 +98,7 @@ fn exact<T: serde::de::DeserializeOwned + serde::Serialize>(value: Value) -> Opt
 /// The host, while it waits for one call.
 struct Ear {
     context: RequestContext<RoleServer>,
+    open: Option<Arc<OpenCall>>,
 }
 
 impl Hearing for Ear {
@@ -112,6 +113,14 @@ impl Hearing for Ear {
     }
 
     fn cancelled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.context.ct.cancelled())
+        Box::pin(async move {
+            match &self.open {
+                Some(open) => tokio::select! {
+                    () = self.context.ct.cancelled() => {}
+                    () = open.given_up() => {}
+                },
+                None => self.context.ct.cancelled().await,
+            }
+        })
     }
 }

@@ -4,17 +4,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use portcullis_canon::{Limits, Object, Value, from_value, parse, to_vec};
+use portcullis_canon::to_vec;
 use rmcp::RoleServer;
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, GetExtensions as _, JsonRpcMessage, ServerJsonRpcMessage,
-};
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::MAX_MESSAGE_BYTES;
+use super::message::{Message, Misread};
 
 /// Answers that may wait to be written.
 const WAITING_LINES: usize = 64;
@@ -23,19 +22,6 @@ const WAITING_LINES: usize = 64;
 /// with what it takes beside its line.
 const WAITING_BYTES: usize = 64 << 20;
 const WAITING_BESIDE: usize = 1024;
-
-/// The protocol's number for what is no JSON.
-const PARSE_ERROR: i64 = -32_700;
-
-/// The protocol's number for what is no message.
-const INVALID_REQUEST: i64 = -32_600;
-
-/// What a call holds, with the digits in which it was sent: rides with the request to whoever performs it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RawCall {
-    pub(super) arguments: Value,
-    pub(super) meta: Object,
-}
 
 /// Messages over a reader and a writer.
 pub(super) struct Lines<R> {
@@ -112,7 +98,7 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
                 }
             }
             if begins_to_skip {
-                return Some(Err(Misread::new(PARSE_ERROR, "the message is longer than 4 MiB")));
+                return Some(Err(Misread::too_long()));
             }
         }
     }
@@ -120,7 +106,9 @@ impl<R: AsyncRead + Send + Unpin> Lines<R> {
     /// Answers what cannot be read, unless the host does not even read what it is told.
     fn refuse(&self, misread: &Misread) {
         if let Some(out) = &self.out {
-            let _ = out.try_send(Waiting::new(misread.line(), &self.waiting));
+            let mut line = misread.answer();
+            line.push(b'\n');
+            let _ = out.try_send(Waiting::new(line, &self.waiting));
         }
     }
 }
@@ -152,11 +140,11 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
             }
             let read = match self.next_line().await? {
                 Ok(line) if line.iter().all(u8::is_ascii_whitespace) => continue,
-                Ok(line) => read(&line),
+                Ok(line) => Message::read(&line),
                 Err(misread) => Err(misread),
             };
             match read {
-                Ok(message) => return Some(message),
+                Ok(message) => return Some(message.into_decoded()),
                 Err(misread) => self.refuse(&misread),
             }
         }
@@ -168,101 +156,12 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for Lines<R> {
     }
 }
 
-/// What cannot be read, and what the host is told of it.
-#[derive(Debug)]
-struct Misread {
-    id: Value,
-    code: i64,
-    message: String,
-}
-
-impl Misread {
-    fn new(code: i64, message: &str) -> Self {
-        Self { id: Value::Null, code, message: message.to_owned() }
-    }
-
-    fn line(&self) -> Vec<u8> {
-        let mut error = Object::new();
-        error.insert("code", self.code);
-        error.insert("message", self.message.as_str());
-        let mut object = Object::new();
-        object.insert("jsonrpc", "2.0");
-        object.insert("id", self.id.clone());
-        object.insert("error", error);
-        let mut line = object.to_canonical();
-        line.push(b'\n');
-        line
-    }
-}
-
-/// Reads one message.
-fn read(line: &[u8]) -> Result<ClientJsonRpcMessage, Misread> {
-    let limits = Limits::ENVELOPE.with_max_bytes(MAX_MESSAGE_BYTES);
-    let mut value = parse(line, &limits).map_err(|error| {
-        Misread::new(PARSE_ERROR, &format!("the message is not strict JSON: {}", error.fault))
-    })?;
-    let id = value.get("id").filter(|id| id.as_str().is_some() || id.as_i64().is_some());
-    let id = id.cloned().unwrap_or_default();
-    let raw = raw_call(&mut value);
-    let message: ClientJsonRpcMessage = from_value(&value).map_err(|_| Misread {
-        id,
-        ..Misread::new(INVALID_REQUEST, "this is no message of the protocol")
-    })?;
-    Ok(with_raw(message, raw))
-}
-
-/// Takes what a call holds out of its message, before the rest is decoded into types that keep fewer digits.
-fn raw_call(message: &mut Value) -> RawCall {
-    let params = match message {
-        Value::Object(message) => message.get_mut("params"),
-        _ => None,
-    };
-    let Some(Value::Object(params)) = params else { return RawCall::default() };
-    let meta = params.get("_meta").and_then(Value::as_object).cloned().unwrap_or_default();
-    let arguments = params.remove("arguments");
-    RawCall { arguments: arguments.unwrap_or_else(|| Value::Object(Object::new())), meta }
-}
-
-fn with_raw(mut message: ClientJsonRpcMessage, raw: RawCall) -> ClientJsonRpcMessage {
-    if let JsonRpcMessage::Request(request) = &mut message
-        && let ClientRequest::CallToolRequest(call) = &mut request.request
-    {
-        call.extensions_mut().insert(raw);
-    }
-    message
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn lines(text: &[u8]) -> Lines<std::io::Cursor<Vec<u8>>> {
         Lines::over(std::io::Cursor::new(text.to_vec()), None)
-    }
-
-    #[tokio::test]
-    async fn arguments_keep_every_digit() {
-        let text = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"pay","arguments":{"n":123456789012345678901},"_meta":{"k":"v"}}}"#;
-        let message = read(text).unwrap();
-        let JsonRpcMessage::Request(request) = message else { panic!("no request") };
-        let ClientRequest::CallToolRequest(call) = request.request else { panic!("no call") };
-        let raw: &RawCall = call.extensions().get().unwrap();
-        assert_eq!(raw.arguments.to_canonical_string(), r#"{"n":123456789012345678901}"#);
-        assert_eq!(raw.meta.get("k").and_then(Value::as_str), Some("v"));
-    }
-
-    #[test]
-    fn what_is_no_strict_message_has_a_reason_and_its_id() {
-        for (text, code, id) in [
-            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, PARSE_ERROR, Value::Null),
-            ("{", PARSE_ERROR, Value::Null),
-            (r#"{"jsonrpc":"2.0","id":3,"method":7}"#, INVALID_REQUEST, Value::from(3_i64)),
-            ("[]", INVALID_REQUEST, Value::Null),
-        ] {
-            let misread = read(text.as_bytes()).unwrap_err();
-            assert_eq!((misread.code, misread.id), (code, id), "{text}");
-        }
-        assert!(read(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).is_ok(), "the control");
     }
 
     #[tokio::test]

@@ -4,7 +4,11 @@
 //! and by the strict parser, and hands on arguments in the bytes in which they came.
 
 mod handler;
+mod http;
 mod lines;
+mod message;
+mod open;
+mod sessions;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,6 +20,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+pub use self::http::{Http, HttpAnswer, HttpTerms};
 use handler::Handler;
 use lines::Lines;
 
@@ -49,6 +54,8 @@ pub struct HostCall {
     pub arguments: Object,
     /// What the host says beside the call (`_meta`).
     pub meta: Object,
+    /// The conversation that the transport stands for; none where that is the connection itself.
+    pub connection: Option<String>,
 }
 
 /// The answer to a call.

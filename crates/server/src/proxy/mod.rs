@@ -51,6 +51,9 @@ const MAX_NAME_BYTES: usize = 128;
 /// Through which door a host names its thread: a hook's conversation of the same name is another one.
 const DOOR: &str = "mcp";
 
+/// The door of conversations that nobody names: a session over HTTP, or whoever has a token.
+const CONNECTION_DOOR: &str = "mcp-http";
+
 /// The most bytes of a tool's name that common hosts and models take.
 const MAX_TOOL_NAME_BYTES: usize = 64;
 
@@ -220,13 +223,21 @@ impl Proxy {
         self.closing.load(Ordering::Acquire)
     }
 
+    /// The thread of a call that names none: what the operator named, else the conversation that the transport stands for.
+    fn own_thread(&self, connection: Option<&str>) -> ThreadId {
+        match connection.filter(|_| self.settings.thread.is_none()) {
+            Some(name) => conversation(&self.settings.owner, CONNECTION_DOOR, name),
+            None => self.thread,
+        }
+    }
+
     /// Answers one call, whatever it is.
     async fn answer(&self, call: HostCall, hearing: &dyn Hearing) -> Answer {
         if self.is_closing() {
             return Answer::unavailable();
         }
         let thread = match name_in(&call.meta, THREAD_KEY) {
-            Ok(None) => self.thread,
+            Ok(None) => self.own_thread(call.connection.as_deref()),
             Ok(Some(name)) => match named_thread(&self.settings.owner, name) {
                 Some(thread) => thread,
                 None => return Answer::bad_meta(THREAD_KEY),

@@ -5,14 +5,17 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::string_slice,
     clippy::disallowed_methods,
     reason = "a test that cannot go on has failed"
 )]
 
+mod caller;
 mod world;
 
 mod asked;
 mod cut;
+mod http;
 mod repeated;
 mod spoken;
 mod told;

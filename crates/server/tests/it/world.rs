@@ -245,7 +245,7 @@ pub(crate) fn object(text: &str) -> Object {
 /// A call as a host makes it.
 pub(crate) fn host_call(tool: &str, n: i64) -> HostCall {
     let arguments = object(&format!(r#"{{"n":{n}}}"#));
-    HostCall { tool: tool.to_owned(), arguments, meta: Object::new() }
+    HostCall { tool: tool.to_owned(), arguments, meta: Object::new(), connection: None }
 }
 
 /// The same, meant once more.
