@@ -373,34 +373,6 @@ fn a_full_or_failing_disk_is_a_no_unless_the_record_is_durable() {
     assert!(denials > 2, "{denials}");
 }
 
-/// How many runs have not ended and wait for nobody.
-fn running(home: &Home) -> usize {
-    let runs = home.run(&["runs", "--json"]).json(0);
-    let runs = runs.get("runs").unwrap().as_array().unwrap();
-    runs.iter().filter(|run| text(run, "status") == "running").count()
-}
-
-#[test]
-fn what_a_process_left_undecided_is_ended_by_the_next_one() {
-    let Some(preload) = Preload::compile() else { return };
-    let (_, whole, _, all) = struck(&preload, Call::Write, 0, Fault::Short);
-    allowed(whole);
-    let mut left = 0;
-    for nth in 1..=all {
-        // A process that can write nothing more leaves what one leaves that is killed.
-        let (home, ended, ..) = struck(&preload, Call::Write, nth, Fault::Stay(ENOSPC));
-        if running(&home) == 0 {
-            continue;
-        }
-        left += 1;
-        denied(ended, &["cannot decide"]);
-        allowed(claude(&home, &event("s", "Look", "{}")));
-        assert_eq!(running(&home), 0, "at {nth}");
-        home.run(&["verify"]).exits(0);
-    }
-    assert!(left > 0, "nothing was ever left");
-}
-
 #[test]
 fn an_input_that_never_ends_is_a_no_in_time() {
     let home = home();
