@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask bench [NAME]… [--quick] [--big=MIB] [--place=FOLDER]`
 //!
-//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, proxied, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` says
+//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` says
 //! how large the large database is, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
 //!
 //! Steps are measured twice. On the disk a step is told in synced commits; in memory, where a sync costs nothing, it
@@ -25,7 +25,6 @@ mod figures;
 mod gated;
 mod memory;
 mod preload;
-mod proxied;
 mod recovery;
 mod slow;
 mod start;
@@ -55,7 +54,7 @@ struct Choice {
     place: PathBuf,
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 11] = [
     "deciding",
     "steps",
     "wal",
@@ -66,7 +65,6 @@ const NAMES: [&str; 12] = [
     "waiting",
     "recovery",
     "verify",
-    "proxied",
     "start",
 ];
 
@@ -106,7 +104,6 @@ fn child(word: &str) -> Option<Child> {
     Some(match word {
         memory::CHILD => |rest| memory::child(rest),
         driver::CHILD => |rest| driver::child(rest),
-        proxied::CHILD => |rest| proxied::child(rest),
         recovery::CHILD => |rest| recovery::child(rest),
         slow::CHILD => |rest| slow::child(rest),
         waiting::CHILD => |rest| waiting::child(rest),
@@ -172,13 +169,6 @@ fn many(choice: &Choice) -> Result<()> {
     }
     if choice.has("verify") {
         verifying::report(if memory.is_dir() { memory } else { &choice.place })?;
-    }
-    if choice.has("proxied") {
-        if memory.is_dir() {
-            proxied::report(memory)?;
-        } else {
-            println!("skipped: the proxy, since there is no {MEMORY}");
-        }
     }
     Ok(())
 }
