@@ -27,6 +27,7 @@ mod http;
 mod json_fields;
 mod launching;
 mod mcp;
+mod mcp_http;
 mod model;
 mod provider;
 mod proxy;

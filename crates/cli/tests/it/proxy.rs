@@ -12,7 +12,7 @@ use crate::home::{Home, text};
 use crate::mcp::Bank;
 
 /// An MCP host, by the letter of the protocol.
-struct Host {
+pub(crate) struct Host {
     child: Child,
     write: Option<ChildStdin>,
     read: BufReader<ChildStdout>,
@@ -21,9 +21,9 @@ struct Host {
 
 /// The answer to a call.
 #[derive(Debug)]
-struct Reply {
-    text: String,
-    failed: bool,
+pub(crate) struct Reply {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
 }
 
 impl Reply {
@@ -41,7 +41,7 @@ impl Host {
     }
 
     /// Starts this server and says hello.
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (write, read) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -90,7 +90,7 @@ impl Host {
         Reply { text: said.to_owned(), failed }
     }
 
-    fn call(&mut self, tool: &str, arguments: &str) -> Reply {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> Reply {
         self.send_call(tool, arguments);
         self.hear_reply()
     }
@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// Closes standard input; how the process ended, and what it said to the operator.
-    fn leave(mut self) -> (ExitStatus, String) {
+    pub(crate) fn leave(mut self) -> (ExitStatus, String) {
         drop(self.write.take());
         self.ended()
     }
