@@ -225,7 +225,11 @@ pub(crate) async fn reports(
     let mut reports = Vec::with_capacity(sessions.len());
     for (choice, session) in config.mcp.iter().zip(sessions) {
         let opened = match session {
-            Ok(session) => mcp::open(choice, session, &taken(&sources)).await,
+            Ok(session) => {
+                let opened = mcp::open(choice, Arc::clone(&session), &taken(&sources)).await;
+                session.close().await;
+                opened
+            }
             Err(failure) => Err(failure),
         };
         reports.push(opened.map(|(tools, report)| {

@@ -38,7 +38,7 @@ use egress::RawEgress;
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
 use mcp::RawMcp;
-pub(crate) use mcp::ServerChoice;
+pub(crate) use mcp::{Program, RemoteServer, ServerChoice, Way};
 use numbers::{Given, Number, RawLimits};
 pub(crate) use proxy::ProxyChoice;
 use proxy::RawProxy;
@@ -278,7 +278,8 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
     let credentials = credentials::read(&raw.credentials, base)?;
     let http = http::read(raw.http, &credentials)?;
     let models = models::read(raw.models, &credentials, &raw.day)?;
-    credentials::check_used(&raw.credentials, &used(http.as_ref(), &models))?;
+    let mcp = mcp::read(raw.mcp, &credentials, base)?;
+    credentials::check_used(&raw.credentials, &used(http.as_ref(), &models, &mcp))?;
     Ok(Config {
         path: None,
         classes: classes(ClassTable::default(), &raw.classes)?,
@@ -288,7 +289,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         remind_before: remind_before(&raw.approvals.remind_before_ms)?,
         files: raw.files.root.map(absolute),
         http,
-        mcp: mcp::read(raw.mcp, base)?,
+        mcp,
         agent: agent(raw.agent, base)?,
         credentials,
         egress: egress::read(raw.egress, base)?,
@@ -302,10 +303,15 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
 }
 
 /// The names of the credentials that go somewhere: a provider's own name is one, if nothing else is said.
-fn used<'a>(http: Option<&'a HttpChoice>, models: &'a models::Models) -> BTreeSet<&'a str> {
+fn used<'a>(
+    http: Option<&'a HttpChoice>,
+    models: &'a models::Models,
+    mcp: &'a [ServerChoice],
+) -> BTreeSet<&'a str> {
+    let of_servers = mcp.iter().filter_map(ServerChoice::credential);
     let of_places = http.iter().flat_map(|http| &http.credentials).map(|chosen| &*chosen.name);
     let of_tables = models.providers.values().filter_map(|stated| stated.credential.as_deref());
-    of_places.chain(of_tables).chain(providers::names(models)).collect()
+    of_places.chain(of_servers).chain(of_tables).chain(providers::names(models)).collect()
 }
 
 /// What the reader says, without a text that stands in the file: it may be a key in the wrong place.

@@ -9,13 +9,15 @@ use std::time::Duration;
 use portcullis::system::SystemClock;
 use portcullis_canon::Object;
 use portcullis_domain::ports::BoxFuture;
+use portcullis_egress::{CredentialFault, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
-    Answer, CallFailure, Fate, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest, ManifestError,
-    McpTools, OpenError, PinnedTools, Session, SessionError, Severity, Stdio, StdioServer, Terms,
+    Answer, CallFailure, Fate, Http, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest,
+    ManifestError, McpTools, OpenError, PinnedTools, Session, SessionError, Severity, Stdio,
+    StdioServer, Terms,
 };
 use tokio::task::JoinSet;
 
-use crate::config::ServerChoice;
+use crate::config::{EgressChoice, Program, RemoteServer, ServerChoice, Way};
 use crate::failure::{Code, Failure};
 use crate::scratch::Scratch;
 use crate::trusted::Trusted;
@@ -32,24 +34,38 @@ pub(crate) struct Around {
     pub(crate) search_path: Option<OsString>,
     /// The operator's home, for what an argument means by `~`.
     pub(crate) home: Option<PathBuf>,
+    /// How requests leave.
+    pub(crate) egress: EgressChoice,
 }
 
-/// Starts a server and opens a session with it. Its own folder goes with the session.
+/// Opens a session with a server.
 pub(crate) async fn connect(
     choice: &ServerChoice,
     around: &Around,
 ) -> Result<Arc<dyn Session>, Failure> {
+    match &choice.way {
+        Way::Program(program) => start(choice, program, around).await,
+        Way::Url(remote) => reach(choice, remote, &around.egress).await,
+    }
+}
+
+/// Starts a program and opens a session with it. Its own folder goes with the session.
+async fn start(
+    choice: &ServerChoice,
+    program: &Program,
+    around: &Around,
+) -> Result<Arc<dyn Session>, Failure> {
     let room = Scratch::make()?;
-    let mut server = StdioServer::new(&choice.command, room.path());
-    server.args = choice.args.iter().map(OsString::from).collect();
-    let inherited = choice
+    let mut server = StdioServer::new(&program.command, room.path());
+    server.args = program.args.iter().map(OsString::from).collect();
+    let inherited = program
         .inherit_env
         .iter()
         .filter_map(|name| crate::args::variable(name).map(|value| (OsString::from(name), value)));
-    let stated = choice.env.iter().map(|(name, value)| (name.into(), value.into()));
+    let stated = program.env.iter().map(|(name, value)| (name.into(), value.into()));
     // What the operator states goes before what is inherited.
     server.env =
-        inherited.filter(|(name, _)| !choice.env.keys().any(|own| name == own.as_str())).collect();
+        inherited.filter(|(name, _)| !program.env.keys().any(|own| name == own.as_str())).collect();
     server.env.extend(stated);
     if let Some(path) = &around.search_path {
         server.search_path.clone_from(path);
@@ -59,6 +75,38 @@ pub(crate) async fn connect(
     let session = Stdio::connect(server, choice.connect).await;
     let session = session.map_err(|error| unusable(choice, &error))?;
     Ok(Arc::new(Housed { session, _room: room }))
+}
+
+/// Opens a session with a server behind a URL, by a client that reaches nothing else and holds no other credential.
+async fn reach(
+    choice: &ServerChoice,
+    remote: &RemoteServer,
+    way: &EgressChoice,
+) -> Result<Arc<dyn Session>, Failure> {
+    let of_server = || format!("the MCP server `{}` cannot be used", choice.name);
+    let refused = |fault: RulesFault| Failure::from(fault).of(&of_server());
+    let unlocked = |fault: CredentialFault| {
+        Failure::from(fault).of(&of_server()).hint("see [credentials] in the configuration")
+    };
+    let credentials = match &remote.credential {
+        Some((name, source)) => {
+            let credential = source.open().map_err(unlocked)?;
+            let credential =
+                credential.only_to(&remote.server.target.authority()).map_err(unlocked)?;
+            Credentials::new([(name.as_str(), credential)]).map_err(unlocked)?
+        }
+        None => Credentials::none(),
+    };
+    let source = remote.credential.as_ref().map(|(_, source)| source);
+    let rules = remote.server.rules();
+    let rules = rules.and_then(|rules| match source {
+        Some(source) => source.admit(rules),
+        None => Ok(rules),
+    });
+    let rules = rules.and_then(|rules| way.over(rules)).map_err(refused)?;
+    let egress = Egress::new(rules, credentials, Arc::new(SystemClock::new())).map_err(refused)?;
+    let session = Http::connect(remote.server.clone(), egress, choice.connect).await;
+    Ok(Arc::new(session.map_err(|error| unusable(choice, &error))?))
 }
 
 /// A session in a folder of its own, which is removed when the server is gone.
@@ -83,6 +131,10 @@ impl Session for Housed {
 
     fn changes(&self) -> u64 {
         self.session.changes()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.session.close()
     }
 }
 

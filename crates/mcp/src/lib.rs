@@ -35,7 +35,7 @@ pub use pin::{
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use serve::{
-    Hearing, HostCall, HostReply, Http, HttpAnswer, HttpTerms, MAX_MESSAGE_BYTES, ServeError,
+    Hearing, HostCall, HostReply, HttpDoor, HttpAnswer, HttpTerms, MAX_MESSAGE_BYTES, ServeError,
     Served, ServedTool, serve,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};

@@ -34,8 +34,9 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let old = if args.diff { Some(mcp::manifest(choice)?) } else { mcp::former(choice)? };
     let around = assemble::around(globals, &config)?;
     let session = mcp::connect(choice, &around).await?;
-    let (_, live) =
-        listed(session.as_ref()).await.map_err(|error| mcp::unusable(choice, &error))?;
+    let listing = listed(session.as_ref()).await;
+    session.close().await;
+    let (_, live) = listing.map_err(|error| mcp::unusable(choice, &error))?;
     let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now());
     let changes = old.as_ref().map(|old| diff(old, &new)).unwrap_or_default();
     if !args.diff {

@@ -1,10 +1,12 @@
-//! `[credentials.NAME]`: where each secret lies, by name. Providers of models and places of the HTTP tools name the same
-//! ones. No secret itself is held here.
+//! `[credentials.NAME]`: where each secret lies, by name. Providers of models, places of the HTTP tools and MCP servers
+//! name the same ones. No secret itself is held here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use portcullis_egress::{Credential, CredentialFault, EgressRules, RulesFault, Secret};
+use portcullis_egress::{
+    Credential, CredentialFault, CredentialRef, EgressRules, RulesFault, Secret,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -102,11 +104,51 @@ impl Credentials {
         self.0.values().flat_map(CredentialSource::files)
     }
 
-    /// The one that a provider or a place names.
+    /// The one that a provider, a place or a server names.
     pub(super) fn named(&self, name: &Spanned<String>) -> Result<&CredentialSource, Misfit> {
         // Not shown: it may be a key that was put into the wrong place.
         let message = "`credential` names a table [credentials.NAME], and there is none of that name; a key itself never stands here";
         self.get(name.get_ref()).ok_or_else(|| Misfit::at(&name.span(), message))
+    }
+}
+
+/// How a place or a server names its credential: by its name, and how it is written into requests.
+#[derive(Debug, Default)]
+pub(super) struct Written<'a> {
+    pub(super) credential: Option<&'a Spanned<String>>,
+    /// The header that it stands in.
+    pub(super) header: Option<&'a Spanned<String>>,
+    /// The user whose password it is.
+    pub(super) user: Option<&'a Spanned<String>>,
+}
+
+impl Written<'_> {
+    /// How it is written into requests of `whose`; nothing where it has none.
+    pub(super) fn reference(&self, whose: &str) -> Result<Option<CredentialRef>, Misfit> {
+        let misfit = |said: &Spanned<String>, fault| Misfit::at(&said.span(), format!("{fault}"));
+        let Some(name) = self.credential else {
+            return match self.header.or(self.user) {
+                Some(written) => {
+                    Err(Misfit::at(&written.span(), format!("this {whose} names no `credential`")))
+                }
+                None => Ok(None),
+            };
+        };
+        let name = name.get_ref();
+        match (self.header, self.user) {
+            (None, None) => Ok(Some(CredentialRef::bearer(name))),
+            (Some(header), None) => CredentialRef::header(name, header.get_ref())
+                .map(Some)
+                .map_err(|fault| misfit(header, fault)),
+            (None, Some(user)) => CredentialRef::basic(name, user.get_ref())
+                .map(Some)
+                .map_err(|fault| misfit(user, fault)),
+            (Some(header), Some(_)) => {
+                let message =
+                    format!("a {whose} has `credential_header` or `credential_user`, not both");
+                Err(Misfit::at(&header.span(), message))
+            }
+        }
     }
 }
 
@@ -150,7 +192,7 @@ pub(super) fn read(raw: &RawCredentials, base: &Path) -> Result<Credentials, Mis
 
 /// A credential that nothing names is a slip: what was to have it goes without, or fails.
 pub(super) fn check_used(raw: &RawCredentials, used: &BTreeSet<&str>) -> Result<(), Misfit> {
-    let message = "nothing names this credential: no place of [http], no provider of [models], and no other credential";
+    let message = "nothing names this credential: no place of [http], no provider of [models], no server of [mcp], and no other credential";
     let of_others: BTreeSet<&str> = raw.values().filter_map(RawCredential::needs).collect();
     let named = |name: &str| used.contains(name) || of_others.contains(name);
     match raw.keys().find(|name| !named(name.get_ref())) {
@@ -238,10 +280,11 @@ mod tests {
         bad(named, "line 1, column 14: nothing names this credential");
         let place = "[[http.places]]\norigin = 'https://a.example'\n";
         bad(&format!("{place}{named}"), "line 3, column 14: nothing names this credential");
-        // By a place, by a provider's table, by its name, and by the name of one that needs no table.
+        // By a place, by a server, by a provider's table, by its name, and by the name of one that needs no table.
         let built_in = named.replace(".k]", ".openai]");
         for text in [
             format!("{PLACE}{named}"),
+            format!("[mcp.servers.m]\nurl = 'https://a.example/'\ncredential = 'k'\n{named}"),
             format!("[models.m]\ncredential = 'k'\n{named}"),
             format!("[models.k]\ndialect = 'openai'\n{named}"),
             built_in,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Misfit;
-use super::credentials::{CredentialSource, Credentials};
+use super::credentials::{CredentialSource, Credentials, Written};
 use super::numbers::{Given, Number};
 
 /// What the operator said of the HTTP tools. It holds no secret: only where each lies.
@@ -121,25 +121,12 @@ fn place(said: &RawPlace) -> Result<HttpPlace, Misfit> {
 
 /// How the credential of a place is written into its requests; nothing where it has none.
 fn reference(said: &RawPlace) -> Result<Option<CredentialRef>, Misfit> {
-    let misfit = |said: &Spanned<String>, fault| Misfit::at(&said.span(), format!("{fault}"));
-    let written = said.credential_header.as_ref().or(said.credential_user.as_ref());
-    match (&said.credential, &said.credential_header, &said.credential_user) {
-        (None, ..) => match written {
-            Some(written) => Err(Misfit::at(&written.span(), "this place names no `credential`")),
-            None => Ok(None),
-        },
-        (Some(name), None, None) => Ok(Some(CredentialRef::bearer(name.get_ref()))),
-        (Some(name), Some(header), None) => CredentialRef::header(name.get_ref(), header.get_ref())
-            .map(Some)
-            .map_err(|fault| misfit(header, fault)),
-        (Some(name), None, Some(user)) => CredentialRef::basic(name.get_ref(), user.get_ref())
-            .map(Some)
-            .map_err(|fault| misfit(user, fault)),
-        (Some(_), Some(header), Some(_)) => Err(Misfit::at(
-            &header.span(),
-            "a place has `credential_header` or `credential_user`, not both",
-        )),
-    }
+    let written = Written {
+        credential: said.credential.as_ref(),
+        header: said.credential_header.as_ref(),
+        user: said.credential_user.as_ref(),
+    };
+    written.reference("place")
 }
 
 fn bounds(

@@ -1,4 +1,4 @@
-//! `[mcp.servers.NAME]`: the servers whose tools a run has, and the rules for each tool.
+//! `[mcp.servers.NAME]`: the servers whose tools a run has, how each is reached, and the rules for each tool.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,13 @@ use std::time::Duration;
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::recovery::Probe;
 use portcullis_domain::tool::EffectClass;
-use portcullis_mcp::{ServerName, ToolRule};
+use portcullis_egress::{Reach, Target};
+use portcullis_mcp::{HttpServer, ServerName, ToolRule};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Misfit;
+use super::credentials::{CredentialSource, Credentials, Written};
 use super::models::json;
 use super::numbers::{Given, Number};
 
@@ -29,14 +31,8 @@ const SETTINGS_DIGITS: usize = 16;
 pub(crate) struct ServerChoice {
     /// Its name here.
     pub(crate) name: ServerName,
-    /// Its program: a path, or a name that is looked for.
-    pub(crate) command: PathBuf,
-    /// What the program is given.
-    pub(crate) args: Vec<String>,
-    /// Variables with their values.
-    pub(crate) env: BTreeMap<String, String>,
-    /// Variables that it gets as this process has them.
-    pub(crate) inherit_env: Vec<String>,
+    /// How it is reached.
+    pub(crate) way: Way,
     /// Where the manifest lies, absolute.
     pub(crate) manifest: PathBuf,
     /// How long it has from its start to its list of tools.
@@ -49,10 +45,67 @@ pub(crate) struct ServerChoice {
     pub(crate) rules: BTreeMap<String, ToolRule>,
 }
 
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is a program that is started.
+    Program(Program),
+    /// It is behind a URL.
+    Url(RemoteServer),
+}
+
+/// A server that is a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// A path, or a name that is looked for.
+    pub(crate) command: PathBuf,
+    /// What it is given.
+    pub(crate) args: Vec<String>,
+    /// Variables with their values.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Variables that it gets as this process has them.
+    pub(crate) inherit_env: Vec<String>,
+}
+
+/// A server behind a URL. It holds no secret: only where one lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteServer {
+    /// Where it is, and how its credential is written into requests.
+    pub(crate) server: HttpServer,
+    /// The name of the credential, and where it lies.
+    pub(crate) credential: Option<(String, CredentialSource)>,
+    /// What another value of makes another server, as one value.
+    settings: Value,
+}
+
 impl ServerChoice {
-    /// What the server is, for a person and for the digest that they sign: another program, argument or variable makes
-    /// another one. Values of variables may be secrets and are not in it.
+    /// What the server is, for a person and for the digest that they sign: another program, argument, variable, address
+    /// or credential makes another one. Values of variables may be secrets and are not in it, and neither is the path of
+    /// an address to be read.
     pub(crate) fn place(&self) -> String {
+        match &self.way {
+            Way::Program(program) => {
+                let settings = digits(&program.settings());
+                format!("run as `{}`, settings {settings}", program.command.display())
+            }
+            Way::Url(remote) => {
+                let settings = digits(&remote.settings);
+                format!("reached at `{}`, settings {settings}", remote.server.target.origin())
+            }
+        }
+    }
+
+    /// The name of its credential.
+    pub(super) fn credential(&self) -> Option<&str> {
+        match &self.way {
+            Way::Program(_) => None,
+            Way::Url(remote) => remote.credential.as_ref().map(|(name, _)| name.as_str()),
+        }
+    }
+}
+
+impl Program {
+    fn settings(&self) -> Value {
         let texts = |texts: &mut dyn Iterator<Item = &String>| -> Value {
             texts.map(|text| Value::from(text.as_str())).collect::<Vec<_>>().into()
         };
@@ -61,10 +114,13 @@ impl ServerChoice {
         object.insert("args", texts(&mut self.args.iter()));
         object.insert("env", texts(&mut self.env.keys()));
         object.insert("inherit_env", texts(&mut self.inherit_env.iter()));
-        let digest = Digest::of_value(Kind::Config, &Value::Object(object)).hex();
-        let digits: String = digest.chars().take(SETTINGS_DIGITS).collect();
-        format!("run as `{}`, settings {digits}", self.command.display())
+        Value::Object(object)
     }
+}
+
+/// The first digits of the digest of settings.
+fn digits(settings: &Value) -> String {
+    Digest::of_value(Kind::Config, settings).hex().chars().take(SETTINGS_DIGITS).collect()
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,13 +132,15 @@ pub(super) struct RawMcp {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawServer {
-    command: Spanned<String>,
-    #[serde(default)]
-    args: Vec<Spanned<String>>,
-    #[serde(default)]
-    env: BTreeMap<Spanned<String>, Spanned<String>>,
-    #[serde(default)]
-    inherit_env: Vec<Spanned<String>>,
+    command: Option<Spanned<String>>,
+    args: Option<Spanned<Vec<Spanned<String>>>>,
+    env: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
+    inherit_env: Option<Spanned<Vec<Spanned<String>>>>,
+    url: Option<Spanned<String>>,
+    credential: Option<Spanned<String>>,
+    credential_header: Option<Spanned<String>>,
+    credential_user: Option<Spanned<String>>,
+    private: Option<Spanned<bool>>,
     manifest: Option<PathBuf>,
     #[serde(default)]
     connect_timeout_ms: Given,
@@ -145,34 +203,36 @@ const RESULT_BYTES: Number =
     Number { key: "max_result_bytes", unit: "bytes", least: 256, most: Some(16 * 1024 * 1024) };
 
 /// What stands there, servers sorted by name. Relative paths start at `base`.
-pub(super) fn read(raw: RawMcp, base: &Path) -> Result<Vec<ServerChoice>, Misfit> {
-    raw.servers.into_iter().map(|(name, raw)| raw.read(&name, base)).collect()
+pub(super) fn read(
+    raw: RawMcp,
+    credentials: &Credentials,
+    base: &Path,
+) -> Result<Vec<ServerChoice>, Misfit> {
+    raw.servers.into_iter().map(|(name, raw)| raw.read(&name, credentials, base)).collect()
 }
 
+const EITHER: &str =
+    "a server has either `command`, which starts a program, or `url`, where it is reached";
+
 impl RawServer {
-    fn read(self, name: &Spanned<String>, base: &Path) -> Result<ServerChoice, Misfit> {
+    fn read(
+        self,
+        name: &Spanned<String>,
+        credentials: &Credentials,
+        base: &Path,
+    ) -> Result<ServerChoice, Misfit> {
         let server = ServerName::new(name.get_ref())
             .map_err(|error| Misfit::at(&name.span(), error.to_string()))?;
-        let program = text(&self.command, "a program")?;
-        if program.is_empty() {
-            return Err(Misfit::at(&self.command.span(), "`command` names a program"));
-        }
-        // A name without a slash is looked for; a path starts at the configuration.
-        let command = if program.contains('/') { base.join(program) } else { program.into() };
+        let way = match (&self.command, &self.url) {
+            (Some(command), None) => Way::Program(self.program(command, base)?),
+            (None, Some(url)) => Way::Url(self.remote(url, credentials)?),
+            _ => return Err(Misfit::at(&name.span(), EITHER)),
+        };
         let usual = || PathBuf::from(format!("{server}.manifest.json"));
-        let mut env = BTreeMap::new();
-        for (name, value) in &self.env {
-            env.insert(variable(name)?.to_owned(), text(value, "a value")?.to_owned());
-        }
-        let inherit = self.inherit_env.iter().map(|name| variable(name).map(str::to_owned));
-        let args = self.args.iter().map(|arg| text(arg, "an argument").map(str::to_owned));
         let rules = self.tools.into_iter().map(|(tool, raw)| Ok((tool, rule(raw)?)));
         let millis = |number: Option<u64>| number.map(Duration::from_millis);
         Ok(ServerChoice {
-            command,
-            args: args.collect::<Result<_, _>>()?,
-            env,
-            inherit_env: inherit.collect::<Result<_, _>>()?,
+            way,
             manifest: base.join(self.manifest.unwrap_or_else(usual)),
             connect: millis(CONNECT_MS.read(&self.connect_timeout_ms)?).unwrap_or(CONNECT),
             call: millis(CALL_MS.read(&self.timeout_ms)?).unwrap_or(CALL),
@@ -181,6 +241,88 @@ impl RawServer {
             name: server,
         })
     }
+
+    fn program(&self, said: &Spanned<String>, base: &Path) -> Result<Program, Misfit> {
+        let only = "only a server with a `url` has this";
+        for other in [&self.credential, &self.credential_header, &self.credential_user] {
+            refuse(other.as_ref(), only)?;
+        }
+        refuse(self.private.as_ref(), only)?;
+        let program = text(said, "a program")?;
+        if program.is_empty() {
+            return Err(Misfit::at(&said.span(), "`command` names a program"));
+        }
+        // A name without a slash is looked for; a path starts at the configuration.
+        let command = if program.contains('/') { base.join(program) } else { program.into() };
+        let mut env = BTreeMap::new();
+        for (name, value) in self.env.iter().flat_map(|env| env.get_ref()) {
+            env.insert(variable(name)?.to_owned(), text(value, "a value")?.to_owned());
+        }
+        let inherit = self.inherit_env.iter().flat_map(|names| names.get_ref());
+        let inherit = inherit.map(|name| variable(name).map(str::to_owned));
+        let args = self.args.iter().flat_map(|args| args.get_ref());
+        let args = args.map(|arg| text(arg, "an argument").map(str::to_owned));
+        Ok(Program {
+            command,
+            args: args.collect::<Result<_, _>>()?,
+            env,
+            inherit_env: inherit.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn remote(
+        &self,
+        url: &Spanned<String>,
+        credentials: &Credentials,
+    ) -> Result<RemoteServer, Misfit> {
+        let only = "only a server with a `command` has this";
+        refuse(self.args.as_ref(), only)?;
+        refuse(self.env.as_ref(), only)?;
+        refuse(self.inherit_env.as_ref(), only)?;
+        let target = Target::parse(url.get_ref())
+            .map_err(|fault| Misfit::at(&url.span(), fault.to_string()))?;
+        if !target.is_encrypted() && !target.is_this_machine() {
+            let message = "plain http goes to this machine alone; an MCP server elsewhere has an `https://` address";
+            return Err(Misfit::at(&url.span(), message));
+        }
+        let written = Written {
+            credential: self.credential.as_ref(),
+            header: self.credential_header.as_ref(),
+            user: self.credential_user.as_ref(),
+        };
+        let private = self.private.as_ref().is_some_and(|private| *private.get_ref());
+        let server = HttpServer {
+            credential: written.reference("server")?,
+            reach: if private { Reach::Private } else { Reach::Public },
+            ..HttpServer::new(target)
+        };
+        // What no rule can open is told here, and not with the first call.
+        server.rules().map_err(|fault| Misfit::at(&url.span(), fault.to_string()))?;
+        let credential = match &self.credential {
+            Some(name) => Some((name.get_ref().clone(), credentials.named(name)?.clone())),
+            None => None,
+        };
+        Ok(RemoteServer { server, credential, settings: settings(url, &written, private) })
+    }
+}
+
+/// What makes one server behind a URL another one than the next.
+fn settings(url: &Spanned<String>, written: &Written<'_>, private: bool) -> Value {
+    let said = |said: Option<&Spanned<String>>| -> Value {
+        said.map_or(Value::Null, |said| Value::from(said.get_ref().as_str()))
+    };
+    let mut object = Object::new();
+    object.insert("url", url.get_ref().as_str());
+    object.insert("credential", said(written.credential));
+    object.insert("credential_header", said(written.header));
+    object.insert("credential_user", said(written.user));
+    object.insert("private", private);
+    Value::Object(object)
+}
+
+/// A key that does not go with what the server is.
+fn refuse<T>(said: Option<&Spanned<T>>, message: &str) -> Result<(), Misfit> {
+    said.map_or(Ok(()), |said| Err(Misfit::at(&said.span(), message)))
 }
 
 fn text<'a>(said: &'a Spanned<String>, what: &str) -> Result<&'a str, Misfit> {
@@ -249,6 +391,13 @@ mod tests {
         assert!(found.starts_with(sentence), "{found:?} does not begin with {sentence:?}");
     }
 
+    fn program(server: &ServerChoice) -> &Program {
+        match &server.way {
+            Way::Program(program) => program,
+            Way::Url(remote) => panic!("{remote:?}"),
+        }
+    }
+
     #[test]
     fn a_server_needs_a_program_and_the_rest_is_closed() {
         assert_eq!(good(""), []);
@@ -258,7 +407,7 @@ mod tests {
             panic!("one server")
         };
         assert_eq!(server.name.as_str(), "bank");
-        assert_eq!(server.command, Path::new("bank-server"));
+        assert_eq!(program(server).command, Path::new("bank-server"));
         assert_eq!(server.manifest, Path::new("/etc/base/bank.manifest.json"));
         assert_eq!((server.connect, server.call, server.max_result_bytes), (CONNECT, CALL, RESULT));
         assert_eq!(server.rules.get("pay"), Some(&ToolRule::new(EffectClass::RemoteMutation)));
@@ -279,10 +428,10 @@ mod tests {
         );
         let [a, bank] = &servers[..] else { panic!("two servers") };
         assert_eq!((a.name.as_str(), bank.name.as_str()), ("a", "bank"));
-        assert_eq!(bank.command, Path::new("/etc/base/bin/bank"));
-        assert_eq!(bank.args, ["--stdio", ""]);
-        assert_eq!(bank.env["MODE"], "x");
-        assert_eq!(bank.inherit_env, ["LANG"]);
+        assert_eq!(program(bank).command, Path::new("/etc/base/bin/bank"));
+        assert_eq!(program(bank).args, ["--stdio", ""]);
+        assert_eq!(program(bank).env["MODE"], "x");
+        assert_eq!(program(bank).inherit_env, ["LANG"]);
         assert_eq!(bank.manifest, Path::new("/pins/bank.json"));
         assert_eq!((bank.connect, bank.call), (Duration::from_secs(5), Duration::from_secs(2)));
         let rule = &bank.rules["send money"];
@@ -302,13 +451,18 @@ mod tests {
         let server = |rest: &str| format!("[mcp.servers.bank]\ncommand = 'b'\n{rest}\n");
         let tool = |rest: &str| server(&format!("[mcp.servers.bank.tools.pay]\n{rest}"));
         bad("[mcp.servers.Bank]\ncommand = 'b'\n", "line 1, column 14: a server's name is");
-        bad("[mcp.servers.bank]\nargs = []\n", "line 1, column 1: missing field `command`");
+        bad("[mcp.servers.bank]\nargs = []\n", "line 1, column 14: a server has either `command`");
+        bad(
+            &server("url = 'https://a.example/'"),
+            "line 1, column 14: a server has either `command`",
+        );
         bad("[mcp.servers.bank]\ncommand = ''\n", "line 2, column 11: `command` names a program");
         bad(&server("args = [\"a\\u0000\"]"), "line 3, column 9: an argument has no zero byte");
         bad(&server("env = { 'A=B' = 'x' }"), "line 3, column 9: not the name of a variable");
         bad(&server("inherit_env = ['']"), "line 3, column 16: not the name of a variable");
         bad(&server("timeout_ms = 1"), "line 3, column 14: `timeout_ms` is a whole number");
-        bad(&server("url = 'x'"), "line 3, column 1: unknown field `url`");
+        bad(&server("private = false"), "line 3, column 11: only a server with a `url` has this");
+        bad(&server("credential = 'k'"), "line 3, column 14: only a server with a `url` has this");
         bad(&tool("source = true"), "line 3, column 1: a rule names what a call can change");
         bad(&tool("effect = 'safe'"), "line 4, column 10: a rule names what a call can change");
         bad(&tool("effect = 'read_only'\nallow = true"), "line 5, column 1: unknown field `allow`");
@@ -316,6 +470,52 @@ mod tests {
             &tool("effect = 'read_only'\nfix = { a = 2026-01-31 }"),
             "line 5, column 7: `fix` holds",
         );
+    }
+
+    #[test]
+    fn a_server_behind_a_url() {
+        let text = "[mcp.servers.bank]\nurl = 'https://bank.corp:8443/s/path-word/mcp'\ncredential = 'k'\n\
+             credential_header = 'x-api-key'\nprivate = true\nconnect_timeout_ms = 5000\n\
+             [mcp.servers.near]\nurl = 'http://localhost:8080/mcp'\n[credentials.k]\nfile = 'k.key'\n";
+        let servers = good(text);
+        let [bank, near] = &servers[..] else { panic!("two servers") };
+        let Way::Url(remote) = &bank.way else { panic!("a url") };
+        assert_eq!(remote.server.target.origin(), "https://bank.corp:8443");
+        assert_eq!(remote.server.reach, Reach::Private);
+        let file = CredentialSource::Secret(SecretSource::File(PathBuf::from("/etc/base/k.key")));
+        assert_eq!(remote.credential, Some(("k".to_owned(), file)));
+        assert_eq!(remote.server.credential.as_ref().map(|named| named.name()), Some("k"));
+        assert_eq!(bank.connect, Duration::from_secs(5));
+        let place = bank.place();
+        assert!(place.starts_with("reached at `https://bank.corp:8443`, settings "), "{place}");
+        let others = [("path-word", "word"), ("x-api-key", "x-key"), ("private = true", "")];
+        for (one, other) in others {
+            assert_ne!(good(&text.replace(one, other))[0].place(), place, "{one}");
+        }
+        let Way::Url(remote) = &near.way else { panic!("a url") };
+        assert_eq!((remote.server.reach, &remote.credential), (Reach::Public, &None));
+    }
+
+    #[test]
+    fn a_url_that_does_not_fit_is_named_by_its_place() {
+        let server = |url: &str, rest: &str| format!("[mcp.servers.bank]\nurl = '{url}'\n{rest}\n");
+        let bad_url = |url: &str, sentence: &str| {
+            bad(&server(url, ""), &format!("line 2, column 7: {sentence}"));
+        };
+        bad_url("bank", "the URL does not begin with");
+        bad_url("http://bank.example/mcp", "plain http goes to this machine alone");
+        bad_url("https://ann:word@bank.example/", "the URL carries a user or a password");
+        bad_url("https://10.0.0.1/mcp", "a rule names");
+        bad_url("https://169.254.169.254/mcp", "a rule names");
+        let fine = |rest: &str| server("https://bank.example/", rest);
+        bad(&fine("args = []"), "line 3, column 8: only a server with a `command` has this");
+        bad(&fine("env = { A = 'x' }"), "line 3, column 7: only a server with a `command` has");
+        bad(
+            &fine("credential = 'k'"),
+            "line 3, column 14: `credential` names a table [credentials",
+        );
+        bad(&fine("credential_user = 'u'"), "line 3, column 19: this server names no `credential`");
+        bad(&fine("headers = { a = 'b' }"), "line 3, column 1: unknown field `headers`");
     }
 
     #[test]

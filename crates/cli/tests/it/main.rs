@@ -30,6 +30,7 @@ mod json_fields;
 mod launching;
 mod listen;
 mod mcp;
+mod mcp_http;
 mod model;
 mod provider;
 mod proxy;

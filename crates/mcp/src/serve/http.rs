@@ -40,14 +40,14 @@ pub struct HttpTerms {
 }
 
 /// Answers the requests of one host, over however many connections.
-pub struct Http {
+pub struct HttpDoor {
     service: StreamableHttpService<Handler, NeverSessionManager>,
     sessions: Sessions,
     open: OpenCalls,
     unnamed: String,
 }
 
-impl Http {
+impl HttpDoor {
     /// Serves this.
     #[must_use]
     pub fn new(served: Arc<dyn Served>, terms: HttpTerms) -> Self {

@@ -20,7 +20,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-pub use self::http::{Http, HttpAnswer, HttpTerms};
+pub use self::http::{HttpDoor, HttpAnswer, HttpTerms};
 use handler::Handler;
 use lines::Lines;
 

@@ -13,7 +13,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use portcullis_mcp::{Http, HttpAnswer, MAX_MESSAGE_BYTES};
+use portcullis_mcp::{HttpAnswer, HttpDoor, MAX_MESSAGE_BYTES};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// What all connections share.
 pub(super) struct Door {
     pub(super) front: Front,
-    pub(super) http: Http,
+    pub(super) http: HttpDoor,
     pub(super) bounds: Bounds,
     /// Bytes of messages that may be in memory, a place each.
     pub(super) room: Arc<Semaphore>,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_domain::ports::Entropy;
-use portcullis_mcp::{Http, HttpTerms, Served};
+use portcullis_mcp::{HttpDoor, HttpTerms, Served};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -146,7 +146,7 @@ impl Listener {
         let leaving = self.bounds.leaving;
         let door = Arc::new(Door {
             front: self.front,
-            http: Http::new(served, terms),
+            http: HttpDoor::new(served, terms),
             room: Arc::new(Semaphore::new(self.bounds.message_bytes)),
             bounds: self.bounds,
         });
