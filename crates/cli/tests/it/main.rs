@@ -29,6 +29,7 @@ mod json_fields;
 mod launching;
 mod mcp;
 mod model;
+mod official;
 mod provider;
 mod proxy;
 mod recheck;

@@ -12,8 +12,8 @@ use crate::home::{Home, text};
 use crate::mcp::Bank;
 
 /// An MCP host, by the letter of the protocol.
-struct Host {
-    child: Child,
+pub(crate) struct Host {
+    pub(crate) child: Child,
     write: Option<ChildStdin>,
     read: BufReader<ChildStdout>,
     asked: i64,
@@ -21,13 +21,13 @@ struct Host {
 
 /// The answer to a call.
 #[derive(Debug)]
-struct Reply {
-    text: String,
-    failed: bool,
+pub(crate) struct Reply {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
 }
 
 impl Reply {
-    fn word(&self) -> &str {
+    pub(crate) fn word(&self) -> &str {
         self.text.split(": ").next().unwrap()
     }
 }
@@ -41,7 +41,7 @@ impl Host {
     }
 
     /// Starts this server and says hello.
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (write, read) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -56,7 +56,7 @@ impl Host {
         writeln!(self.write.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn send(&mut self, method: &str, params: &str) {
+    pub(crate) fn send(&mut self, method: &str, params: &str) {
         self.asked += 1;
         let id = self.asked;
         self.write_line(&format!(
@@ -65,7 +65,7 @@ impl Host {
     }
 
     /// The next line of standard output, which has to be a message of the protocol.
-    fn hear(&mut self) -> Value {
+    pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.read.read_line(&mut line).unwrap();
         let message = parse(line.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap();
@@ -73,16 +73,22 @@ impl Host {
         message
     }
 
-    fn ask(&mut self, method: &str, params: &str) -> Value {
+    /// Asks and hears the answer, past what is said unasked.
+    pub(crate) fn ask(&mut self, method: &str, params: &str) -> Value {
         self.send(method, params);
-        self.hear()
+        loop {
+            let heard = self.hear();
+            if heard.get("id").is_some() {
+                return heard;
+            }
+        }
     }
 
-    fn send_call(&mut self, tool: &str, arguments: &str) {
+    pub(crate) fn send_call(&mut self, tool: &str, arguments: &str) {
         self.send("tools/call", &format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#));
     }
 
-    fn hear_reply(&mut self) -> Reply {
+    pub(crate) fn hear_reply(&mut self) -> Reply {
         let answer = self.hear();
         let result = answer.get("result").unwrap_or_else(|| panic!("{answer:?}"));
         let said = result.pointer("/content/0/text").and_then(Value::as_str).unwrap();
@@ -90,18 +96,18 @@ impl Host {
         Reply { text: said.to_owned(), failed }
     }
 
-    fn call(&mut self, tool: &str, arguments: &str) -> Reply {
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> Reply {
         self.send_call(tool, arguments);
         self.hear_reply()
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Closes standard input; how the process ended, and what it said to the operator.
-    fn leave(mut self) -> (ExitStatus, String) {
+    pub(crate) fn leave(mut self) -> (ExitStatus, String) {
         drop(self.write.take());
         self.ended()
     }
@@ -132,7 +138,7 @@ const CREATE: &str = r#"{"path":"a.txt","content":"one"}"#;
 const DELETE: &str = r#"{"path":"old.txt"}"#;
 
 /// How many steps the record says were started.
-fn started(db: &Path) -> i64 {
+pub(crate) fn started(db: &Path) -> i64 {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let count = "SELECT count(*) FROM events WHERE kind = 'step.started'";
     rusqlite::Connection::open_with_flags(db, flags)
