@@ -53,11 +53,11 @@ pub(crate) fn python() -> Result<bool> {
     Ok(works())
 }
 
-/// Makes sure of node 20 or newer and npm, for the model server; false when there is none to be had.
-pub(crate) fn node() -> Result<bool> {
+/// Makes sure of node of at least this major version and of npm; false when there is none to be had.
+pub(crate) fn node(least: u32) -> Result<bool> {
     let works = || {
         let version = process::keep(Command::new("node").arg("--version")).unwrap_or_default();
-        is_node(&version, 20) && process::works(Command::new("npm").arg("--version"))
+        is_node(&version, least) && process::works(Command::new("npm").arg("--version"))
     };
     if works() {
         return Ok(true);

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::runners::{self, Counts};
 use crate::workspace::Member;
-use crate::{arrows, claims, crash_grid, process, provision, skips, table, tidy};
+use crate::{arrows, claims, crash_grid, official, process, provision, skips, table, tidy};
 
 /// What the stages work on.
 pub(crate) struct Run<'a> {
@@ -213,6 +213,9 @@ fn tests(run: &Run<'_>) -> Result<Ended> {
     let nextest = provision::subcommand(run.root, "nextest");
     if !nextest {
         println!("cargo-nextest is not installed: cargo's own runner takes its place");
+    }
+    if let Err(reason) = official::PACKAGES.install(run.root)? {
+        println!("{reason}: the tests with the official MCP servers will count as skipped");
     }
     let file: PathBuf = skips::start(run.root)?;
     let kept =

@@ -246,6 +246,7 @@ pub(crate) fn around(globals: &Globals, config: &Config) -> Result<mcp::Around, 
         ours: out_of_reach(globals, config)?,
         search_path: globals.search_path.clone(),
         home: crate::args::variable("HOME").map(PathBuf::from),
+        egress: config.egress.clone(),
     })
 }
 
@@ -413,6 +414,7 @@ pub(crate) fn prepare_agent(
         forbidden,
         search_path: globals.search_path.clone(),
         home: crate::args::variable("HOME").map(PathBuf::from),
+        egress: config.egress.clone(),
         env: env.collect(),
     };
     agent::prepare(choice, around)

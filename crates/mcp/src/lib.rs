@@ -35,8 +35,8 @@ pub use pin::{
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use serve::{
-    Hearing, HostCall, HostReply, HttpDoor, HttpAnswer, HttpTerms, MAX_MESSAGE_BYTES, ServeError,
-    Served, ServedTool, serve,
+    Hearing, HostBlob, HostCall, HostReply, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
+    ServeError, Served, ServedTool, serve,
 };
 pub use session::{Answer, Block, CallFailure, Session, SessionError};
 pub use source::{McpTools, OpenError, PinnedTools, listed};

@@ -378,6 +378,7 @@ fn fixed(table: Spanned<toml::Table>) -> Result<Object, Misfit> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::credentials::SecretSource;
     use super::super::parse;
     use super::*;
 

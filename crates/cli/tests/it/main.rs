@@ -32,6 +32,7 @@ mod listen;
 mod mcp;
 mod mcp_http;
 mod model;
+mod official;
 mod provider;
 mod proxy;
 mod recheck;

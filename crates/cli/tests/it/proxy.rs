@@ -13,7 +13,7 @@ use crate::mcp::Bank;
 
 /// An MCP host, by the letter of the protocol.
 pub(crate) struct Host {
-    child: Child,
+    pub(crate) child: Child,
     write: Option<ChildStdin>,
     read: BufReader<ChildStdout>,
     asked: i64,
@@ -56,7 +56,7 @@ impl Host {
         writeln!(self.write.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    fn send(&mut self, method: &str, params: &str) {
+    pub(crate) fn send(&mut self, method: &str, params: &str) {
         self.asked += 1;
         let id = self.asked;
         self.write_line(&format!(
@@ -65,7 +65,7 @@ impl Host {
     }
 
     /// The next line of standard output, which has to be a message of the protocol.
-    fn hear(&mut self) -> Value {
+    pub(crate) fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.read.read_line(&mut line).unwrap();
         let message = parse(line.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap();
@@ -73,9 +73,15 @@ impl Host {
         message
     }
 
-    fn ask(&mut self, method: &str, params: &str) -> Value {
+    /// Asks and hears the answer, past what is said unasked.
+    pub(crate) fn ask(&mut self, method: &str, params: &str) -> Value {
         self.send(method, params);
-        self.hear()
+        loop {
+            let heard = self.hear();
+            if heard.get("id").is_some() {
+                return heard;
+            }
+        }
     }
 
     pub(crate) fn send_call(&mut self, tool: &str, arguments: &str) {
@@ -95,7 +101,7 @@ impl Host {
         self.hear_reply()
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

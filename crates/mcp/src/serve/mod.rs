@@ -20,7 +20,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
-pub use self::http::{HttpDoor, HttpAnswer, HttpTerms};
+pub use self::http::{HttpAnswer, HttpDoor, HttpTerms};
 use handler::Handler;
 use lines::Lines;
 
@@ -58,6 +58,15 @@ pub struct HostCall {
     pub connection: Option<String>,
 }
 
+/// An image or sound, which a host shows or plays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostBlob {
+    /// `image/…` or `audio/…`.
+    pub media_type: String,
+    /// The bytes.
+    pub base64: String,
+}
+
 /// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostReply {
@@ -65,6 +74,8 @@ pub struct HostReply {
     pub text: String,
     /// The same as a value. It is left out where the protocol's numbers cannot hold it.
     pub structured: Option<Object>,
+    /// What goes beside the text, as blocks of its own.
+    pub blobs: Vec<HostBlob>,
     /// Whether the host is told that the call failed (`isError`).
     pub failed: bool,
 }

@@ -6,8 +6,9 @@
 use portcullis_canon::{Object, Value, sanitize};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::HostReply;
+use portcullis_mcp::{HostBlob, HostReply};
 
+use super::blobs::apart;
 use super::shown;
 
 /// The most bytes of a reason or of a person's note.
@@ -71,6 +72,7 @@ pub(super) struct Answer {
     pub(super) word: Option<Word>,
     text: String,
     structured: Option<Object>,
+    blobs: Vec<HostBlob>,
     failed: bool,
 }
 
@@ -78,13 +80,19 @@ impl Answer {
     /// A word and prose.
     pub(super) fn of(word: Word, prose: &str) -> Self {
         let text = format!("{}: {prose}", word.as_str());
-        Self { word: Some(word), text, structured: None, failed: word.failed() }
+        let (structured, blobs) = (None, Vec::new());
+        Self { word: Some(word), text, structured, blobs, failed: word.failed() }
     }
 
     /// What the tool gave back.
     pub(super) fn result(value: &Value) -> Self {
-        let structured = value.as_object().cloned();
-        Self { word: None, text: shown(value), structured, failed: false }
+        let (value, blobs) = apart(value);
+        let text = shown(&value);
+        let structured = match value {
+            Value::Object(object) => Some(object),
+            _ => None,
+        };
+        Self { word: None, text, structured, blobs, failed: false }
     }
 
     /// The tool failed, and said why.
@@ -93,6 +101,7 @@ impl Answer {
             word: None,
             text: format!("The tool failed: {message}"),
             structured: None,
+            blobs: Vec::new(),
             failed: true,
         }
     }
@@ -191,7 +200,9 @@ impl Answer {
     /// The same change was made just before.
     pub(super) fn duplicate(at: Timestamp, gave: Option<&Value>) -> Self {
         let gave = match gave {
-            Some(value) => format!("It gave: {}", sanitize::clip(&shown(value), MAX_QUOTED_BYTES)),
+            Some(value) => {
+                format!("It gave: {}", sanitize::clip(&shown(&apart(value).0), MAX_QUOTED_BYTES))
+            }
             None => "What it gave could not be kept.".to_owned(),
         };
         Self::of(
@@ -241,7 +252,8 @@ impl Answer {
 
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
-        HostReply { text: self.text, structured: self.structured, failed: self.failed }
+        let Self { text, structured, blobs, failed, .. } = self;
+        HostReply { text, structured, blobs, failed }
     }
 }
 
