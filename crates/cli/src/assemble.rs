@@ -414,7 +414,6 @@ pub(crate) fn prepare_agent(
         forbidden,
         search_path: globals.search_path.clone(),
         home: crate::args::variable("HOME").map(PathBuf::from),
-        egress: config.egress.clone(),
         env: env.collect(),
     };
     agent::prepare(choice, around)

@@ -26,7 +26,7 @@ pub(crate) enum SecretSource {
 }
 
 impl SecretSource {
-    fn read(&self) -> Result<Secret, CredentialFault> {
+    pub(super) fn read(&self) -> Result<Secret, CredentialFault> {
         match self {
             Self::Variable(name) => Secret::environment(name, crate::args::variable),
             Self::File(path) => Secret::file(path),

@@ -46,6 +46,10 @@ impl ServerHandler for Handler {
             self.served.tools().iter().map(|tool| Value::Object(advertised(tool))).collect();
         let mut listing = Object::new();
         listing.insert("tools", tools);
+        // Each listing says what can be called now, to whoever asked for it.
+        listing.insert("resultType", "complete");
+        listing.insert("ttlMs", 0_u64);
+        listing.insert("cacheScope", "private");
         from_value(&Value::Object(listing))
             .map_err(|_| ErrorData::internal_error("the tools cannot be listed", None))
     }

@@ -65,6 +65,10 @@ async fn a_host_of_the_stateless_revision_discovers_lists_and_calls() {
         let (head, body) = asked(method);
         let head: Vec<(&str, &str)> = head.iter().map(|(k, v)| (*k, v.as_str())).collect();
         let told = door.post(&head, &body).await;
+        // What this revision demands of a listing.
+        let said = |name: &str| told.json().pointer(&format!("/result/{name}")).cloned();
+        assert_eq!(said("resultType"), Some(Value::from("complete")), "{told:?}");
+        assert!(said("ttlMs").is_some() && said("cacheScope").is_some(), "{told:?}");
         let all = told.json().pointer(place).and_then(Value::as_array).map(<[Value]>::len);
         assert!(told.status == 200 && all >= Some(least), "{told:?}");
         assert_eq!(told.header("mcp-session-id"), None);
