@@ -212,7 +212,7 @@ mod tests {
         );
         bad(
             &format!("{ENDPOINT}{client}[credentials.k]\nenv = 'A'\n"),
-            "line 4, column 14: a credential is either",
+            "line 8, column 14: a credential is either",
         );
     }
 }

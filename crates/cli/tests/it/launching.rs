@@ -64,7 +64,9 @@ fn json_is_one_object_with_the_next_commands() {
     let home = Home::new();
     let asking = home.asking();
     let waiting = home.scripted(&script(&[CREATE, DONE]), &["-c", &asking, "--json"]);
-    assert_eq!(waiting.err, "");
+    let note =
+        "{\"note\":\"made the key `ann`, which answers questions: `portcullis key list`\"}\n";
+    assert_eq!(waiting.err, note);
     let waiting = waiting.json(3);
     assert_eq!(text(&waiting, "status"), "waiting");
     let next = waiting.get("next").unwrap().as_array().unwrap();
