@@ -51,7 +51,7 @@ pub(crate) enum Way {
     /// It is a program that is started.
     Program(Program),
     /// It is behind a URL.
-    Url(RemoteServer),
+    Url(Box<RemoteServer>),
 }
 
 /// A server that is a program.
@@ -225,7 +225,7 @@ impl RawServer {
             .map_err(|error| Misfit::at(&name.span(), error.to_string()))?;
         let way = match (&self.command, &self.url) {
             (Some(command), None) => Way::Program(self.program(command, base)?),
-            (None, Some(url)) => Way::Url(self.remote(url, credentials)?),
+            (None, Some(url)) => Way::Url(Box::new(self.remote(url, credentials)?)),
             _ => return Err(Misfit::at(&name.span(), EITHER)),
         };
         let usual = || PathBuf::from(format!("{server}.manifest.json"));

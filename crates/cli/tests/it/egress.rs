@@ -99,7 +99,7 @@ fn a_refused_token_ends_the_run_by_name_and_nothing_goes_to_the_provider() {
     let (provider, refusal) = (Provider::new([]), r#"{"error":"invalid_grant"}"#.to_owned());
     let endpoint = Provider::new([Act::Status("400 Bad Request", "", refusal)]);
     let config = with_token(&home, &provider, &endpoint, "");
-    home.write("work.json", &format!(r#"{{"version":1,"refresh_token":"{REFRESH}"}}"#));
+    home.write("work.json", format!(r#"{{"version":1,"refresh_token":"{REFRESH}"}}"#));
     home.write("client.key", SECRET);
     let ended = run(&home, &config);
     assert_ne!(ended.code, Some(0), "{ended:#?}");

@@ -34,8 +34,8 @@ methods = [\"POST\"]
 private = true                        # may lead to private addresses
 keeps_keys = \"idempotency-key\"      # takes two requests with one key in this header for one
 
-[credentials.example]               # one store: providers of models name credentials here too
-env = \"EXAMPLE_TOKEN\"               # or file = \"/path\", mode 0600
+[credentials.example]               # one store: providers of models and MCP servers name credentials here too
+env = \"EXAMPLE_TOKEN\"               # or file = \"/path\", mode 0600; or a token that is refreshed (docs/egress.md)
 ```
 
 A credential goes to the places that name it and nowhere else, over https or to this machine. The agent never sees it: an answer
