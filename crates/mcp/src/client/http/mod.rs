@@ -34,9 +34,6 @@ use crate::session::{Answer, CallFailure, Session, SessionError};
 /// How long a drop waits until the server was told.
 const DROP_WAIT: Duration = Duration::from_secs(1);
 
-/// How often it looks.
-const DROP_LOOK: Duration = Duration::from_millis(1);
-
 /// A session over HTTP. Dropping it closes what is open. A server that keeps sessions is told so: on a runtime with several
 /// threads that is waited for, a second at most; on one with a single thread [`close`](Session::close) does it.
 pub struct Http {
@@ -110,13 +107,7 @@ impl Drop for Http {
         if !several || !open.site.has_session() || open.site.is_closed() {
             return;
         }
-        // Without a timer of the runtime, which may be about to end.
-        tokio::task::block_in_place(|| {
-            let until = std::time::Instant::now() + DROP_WAIT;
-            while !open.site.is_closed() && std::time::Instant::now() < until {
-                std::thread::sleep(DROP_LOOK);
-            }
-        });
+        tokio::task::block_in_place(|| open.site.wait_closed(DROP_WAIT));
     }
 }
 

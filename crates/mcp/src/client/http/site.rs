@@ -1,6 +1,6 @@
 //! What all requests of one session share: where they go, and what was agreed with the server.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use portcullis_egress::{Deadlines, Egress, HeaderFault, Headers, Incoming, Method, Request};
@@ -48,6 +48,9 @@ pub(super) struct Site {
     pub(super) permits: Semaphore,
     /// Nothing is open any more, and the server was told.
     closed: watch::Sender<bool>,
+    /// The same, for who cannot await it.
+    over: Mutex<bool>,
+    bell: Condvar,
 }
 
 impl Site {
@@ -67,6 +70,8 @@ impl Site {
             params: Mutex::default(),
             permits: Semaphore::new(MAX_OPEN),
             closed: watch::Sender::new(false),
+            over: Mutex::new(false),
+            bell: Condvar::new(),
         }
     }
 
@@ -178,6 +183,12 @@ impl Site {
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
+    /// Blocks until then, and no longer than `most`. It needs no timer of a runtime, which may be about to end.
+    pub(super) fn wait_closed(&self, most: Duration) {
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.bell.wait_timeout_while(over, most, |over| !*over));
+    }
+
     /// Whether nothing is open any more and the server was told.
     pub(super) fn is_closed(&self) -> bool {
         *self.closed.borrow()
@@ -186,6 +197,8 @@ impl Site {
     /// Nothing is open any more, and nothing is told any more.
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
+        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
     }
 
     /// Tells a server that keeps a session that this one is over.
