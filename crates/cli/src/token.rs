@@ -1,16 +1,17 @@
 //! The file with the token for hosts over HTTP: read by nobody but its owner, and made where there is none.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use portcullis::system::OsEntropy;
 use portcullis_server::http::Token;
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 use crate::failure::{Code, Failure};
+use crate::trusted;
 
 /// More than a token and the end of its line.
 const MAX_BYTES: u64 = 512;
@@ -67,25 +68,12 @@ fn make(path: &Path) -> Result<bool, Failure> {
     if let Some(folder) = folder {
         crate::place::make_private(folder)?;
     }
-    let name = path.file_name().ok_or_else(|| fault(ErrorKind::InvalidInput.into()))?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(temporary);
-    // Left by a process that died and whose id came back.
-    let _ = std::fs::remove_file(&temporary);
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-    let mut out = opened.map_err(fault)?;
     let text = Token::draw(&OsEntropy);
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));
-    let put = written.and_then(|()| out.sync_all()).and_then(|()| {
-        Ok(rustix::fs::renameat_with(CWD, &temporary, CWD, path, RenameFlags::NOREPLACE)?)
-    });
-    let Err(error) = put else { return Ok(true) };
-    let _ = std::fs::remove_file(&temporary);
-    match error.kind() {
-        ErrorKind::AlreadyExists => Ok(false),
-        _ => Err(fault(error)),
+    let line = Zeroizing::new([text.as_bytes(), b"\n"].concat());
+    match trusted::create(path, &line) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(fault(error)),
     }
 }
 

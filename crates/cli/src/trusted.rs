@@ -1,11 +1,11 @@
 //! Text files that say what this program is to do, read only where nobody else could have written them.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 
 use crate::failure::{Code, Failure};
 use crate::output::text::number;
@@ -60,21 +60,31 @@ impl Trusted {
 
 /// Puts a file of mode 0600 in the place of what is there: it appears whole and synced, or not at all.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let fault = |error: std::io::Error| Failure::io("write", path, &error);
-    let name = path.file_name().ok_or_else(|| fault(std::io::ErrorKind::InvalidInput.into()))?;
+    let put = put(path, bytes, RenameFlags::empty());
+    put.map_err(|error| Failure::io("write", path, &error))
+}
+
+/// The same where nothing is there yet; an error of the kind `AlreadyExists` where somebody else was first.
+pub(crate) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, RenameFlags::NOREPLACE)
+}
+
+fn put(path: &Path, bytes: &[u8], how: RenameFlags) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(temporary);
     // Left by a process that died and whose id came back.
     let _ = std::fs::remove_file(&temporary);
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-    let mut out = opened.map_err(fault)?;
-    let put = out.write_all(bytes).and_then(|()| out.sync_all());
-    put.and_then(|()| std::fs::rename(&temporary, path)).map_err(|error| {
+    let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let written = out.write_all(bytes).and_then(|()| out.sync_all());
+    let put =
+        written.and_then(|()| Ok(rustix::fs::renameat_with(CWD, &temporary, CWD, path, how)?));
+    if put.is_err() {
         let _ = std::fs::remove_file(&temporary);
-        fault(error)
-    })
+    }
+    put
 }
 
 #[cfg(test)]
@@ -97,6 +107,9 @@ mod tests {
         std::os::unix::fs::symlink(&target, folder.path().join("link")).unwrap();
         replace(&folder.path().join("link"), b"x").unwrap();
         assert!(!target.exists(), "a link is replaced and not followed");
+        let first = create(&path, b"three").unwrap_err();
+        assert_eq!(first.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside");
         assert!(replace(&folder.path().join("none/x"), b"x").is_err());
     }
