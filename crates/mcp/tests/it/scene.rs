@@ -60,9 +60,19 @@ impl Scene {
 
     /// Waits until the server took up so many calls that are counted.
     pub(crate) async fn wait_for(&self, count: usize) {
+        self.wait_until(|noted| noted.iter().filter(|line| *line == "count").count() >= count)
+            .await;
+    }
+
+    /// Waits until the server noted exactly this, for what reaches it in a time of its own.
+    pub(crate) async fn wait_for_notes(&self, notes: &[&str]) {
+        self.wait_until(|noted| noted == notes).await;
+    }
+
+    async fn wait_until(&self, there: impl Fn(&[String]) -> bool) {
         let end = Instant::now() + PATIENT;
-        while self.counted() < count {
-            assert!(Instant::now() < end, "it does not take up the call");
+        while !there(&self.noted()) {
+            assert!(Instant::now() < end, "it noted {:?} alone", self.noted());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
