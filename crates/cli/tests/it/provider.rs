@@ -139,7 +139,9 @@ fn perform(stream: &mut TcpStream, act: &Act, pieces: bool) {
         }
         Act::Endless(piece) => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n");
-            while stream.write_all(piece.as_bytes()).is_ok() {}
+            // In large writes, so that a client's limit is reached before its deadline.
+            let block = piece.repeat(1 + (64 << 10) / piece.len());
+            while stream.write_all(block.as_bytes()).is_ok() {}
         }
         Act::Silent => {
             let mut rest = Vec::new();
