@@ -3,7 +3,7 @@
 //!
 //! `cargo xtask bench [NAME]… [--quick] [--big=MIB] [--place=FOLDER]`
 //!
-//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` says
+//! The names: deciding, steps, wal, allocations, memory, crowd, slow, waiting, recovery, verify, proxied, start. Without one all are measured. `--quick` leaves out the longest runs, `--big` says
 //! how large the large database is, `--place` puts the databases on another disk. Nothing is asserted: figures are for reading.
 //!
 //! Steps are measured twice. On the disk a step is told in synced commits; in memory, where a sync costs nothing, it
@@ -25,6 +25,7 @@ mod figures;
 mod gated;
 mod memory;
 mod preload;
+mod proxied;
 mod recovery;
 mod slow;
 mod start;
@@ -54,7 +55,7 @@ struct Choice {
     place: PathBuf,
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "deciding",
     "steps",
     "wal",
@@ -65,6 +66,7 @@ const NAMES: [&str; 11] = [
     "waiting",
     "recovery",
     "verify",
+    "proxied",
     "start",
 ];
 
@@ -102,6 +104,7 @@ type Child = fn(&mut dyn Iterator<Item = String>) -> Result<()>;
 
 fn child(word: &str) -> Option<Child> {
     Some(match word {
+        proxied::SERVER => |rest| proxied::serve(rest),
         memory::CHILD => |rest| memory::child(rest),
         driver::CHILD => |rest| driver::child(rest),
         recovery::CHILD => |rest| recovery::child(rest),
@@ -141,6 +144,9 @@ fn main() -> Result<()> {
         memory::report(&choice.place, longest)?;
     }
     many(&choice)?;
+    if choice.has("proxied") {
+        proxied::report(&choice.place, memory.is_dir().then_some(memory))?;
+    }
     if choice.has("start") {
         start::report(&choice.place, choice.big.unwrap_or(if choice.quick { 64 } else { 1024 }))?;
     }

@@ -84,7 +84,7 @@ fn alternate<const N: usize>(
 }
 
 /// The command beside this program, built the same way when cargo runs this.
-fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);
         build.args(["build", "--release", "--locked", "--quiet", "--package", "portcullis-cli"]);

@@ -181,14 +181,21 @@ pub(crate) enum Disk {
     Memory,
 }
 
+impl Disk {
+    /// As it is told.
+    pub(crate) fn told(self) -> &'static str {
+        match self {
+            Self::Syncing => "on the disk",
+            Self::Memory => "in memory, where a sync is free",
+        }
+    }
+}
+
 /// Measures runs of each length and prints what they cost.
 pub(crate) fn report(place: &Path, disk: Disk, lengths: &[u64]) -> Result<()> {
-    let medium = match disk {
-        Disk::Syncing => "on the disk",
-        Disk::Memory => "in memory, where a sync is free",
-    };
     println!(
-        "\n## steps beside bare commits of the same rows, {medium} (microseconds; load {})\n",
+        "\n## steps beside bare commits of the same rows, {} (microseconds; load {})\n",
+        disk.told(),
         load()
     );
     println!(
