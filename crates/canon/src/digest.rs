@@ -140,6 +140,29 @@ pub struct Digest([u8; 32]);
 
 const SCHEME: &str = "sha256:";
 
+/// A digest in the making, for bytes that come in pieces: the same as [`Digest::of`] over all of them.
+#[derive(Clone, Debug)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Of no bytes yet.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self(begin(kind))
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all of them.
+    #[must_use]
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 /// Text that is no digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is written sha256: and 64 lower-case hex digits")]

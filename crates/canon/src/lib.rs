@@ -38,7 +38,7 @@ pub mod sanitize;
 mod schema;
 
 pub use bridge::{BridgeError, DecodeError, from_slice, from_value, to_text, to_value, to_vec};
-pub use digest::{Digest, DigestError, Kind};
+pub use digest::{Digest, DigestError, Hasher, Kind};
 pub use limits::{DEFAULT_MAX_BYTES, Limits, MAX_NUMBER_BYTES, MAX_NUMBER_EXPONENT};
 pub use number::{Number, NumberError};
 pub use object::{Iter, Object};

@@ -11,10 +11,11 @@ use portcullis_canon::Object;
 use portcullis_domain::ports::BoxFuture;
 use portcullis_egress::{CredentialFault, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
-    Answer, CallFailure, Fate, Http, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest,
-    ManifestError, McpTools, OpenError, PinnedTools, Session, SessionError, Severity, Stdio,
-    StdioServer, Terms,
+    Answer, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest,
+    ManifestError, McpTools, OpenError, PinnedFiles, PinnedTools, Session, SessionError, Severity,
+    Stdio, StdioServer, Terms,
 };
+use portcullis_sandbox::child::{DEFAULT_PATH, find_program};
 use tokio::task::JoinSet;
 
 use crate::config::{EgressChoice, Program, RemoteServer, ServerChoice, Way};
@@ -38,15 +39,59 @@ pub(crate) struct Around {
     pub(crate) egress: EgressChoice,
 }
 
-/// Opens a session with a server.
-pub(crate) async fn connect(
+/// Opens a session with a server whose files are as they were pinned.
+async fn connect(choice: &ServerChoice, around: &Around) -> Result<Arc<dyn Session>, Failure> {
+    let paths = paths(choice, around)?;
+    // Without any there need not be a manifest yet to start it: `check` tells what there is.
+    let files = match paths.is_empty() {
+        true => Ok(PinnedFiles::default()),
+        false => manifest(choice)?.files().only(paths.iter().map(PathBuf::as_path)),
+    };
+    connect_with(choice, around, files.map_err(|fault| unfit(choice, &fault))?).await
+}
+
+/// Opens a session with a server that is a program only if its files are these.
+pub(crate) async fn connect_with(
     choice: &ServerChoice,
     around: &Around,
+    files: PinnedFiles,
 ) -> Result<Arc<dyn Session>, Failure> {
     match &choice.way {
-        Way::Program(program) => start(choice, program, around).await,
+        Way::Program(program) => start(choice, program, around, files).await,
         Way::Url(remote) => reach(choice, remote, &around.egress).await,
     }
+}
+
+/// The files of a server that the operator wants pinned, as they are now.
+pub(crate) fn files(choice: &ServerChoice, around: &Around) -> Result<PinnedFiles, Failure> {
+    PinnedFiles::read(paths(choice, around)?.iter().map(PathBuf::as_path))
+        .map_err(|fault| unfit(choice, &fault))
+}
+
+fn paths(choice: &ServerChoice, around: &Around) -> Result<Vec<PathBuf>, Failure> {
+    let Way::Program(program) = &choice.way else { return Ok(Vec::new()) };
+    let mut paths = program.pin_files.clone();
+    if program.pin_program {
+        paths.push(found(choice, program, around)?);
+    }
+    Ok(paths)
+}
+
+/// The file that is started.
+fn found(choice: &ServerChoice, program: &Program, around: &Around) -> Result<PathBuf, Failure> {
+    let search = around.search_path.as_deref().unwrap_or(DEFAULT_PATH.as_ref());
+    find_program(program.command.as_os_str(), search).ok_or_else(|| {
+        let (name, command) = (&choice.name, program.command.display());
+        let sentence = format!("the MCP server `{name}` cannot be used: no program `{command}`");
+        Failure::new(Code::Server, sentence).hint("see [mcp.servers] in the configuration")
+    })
+}
+
+/// Why the files of a server cannot be used.
+fn unfit(choice: &ServerChoice, fault: &FileFault) -> Failure {
+    let sentence = format!("the MCP server `{}` cannot be used: {fault}", choice.name);
+    Failure::new(Code::Server, sentence)
+        .hint(format!("`portcullis pin {} --diff` says what is different", choice.name))
 }
 
 /// Starts a program and opens a session with it. Its own folder goes with the session.
@@ -54,9 +99,15 @@ async fn start(
     choice: &ServerChoice,
     program: &Program,
     around: &Around,
+    files: PinnedFiles,
 ) -> Result<Arc<dyn Session>, Failure> {
     let room = Scratch::make()?;
     let mut server = StdioServer::new(&program.command, room.path());
+    if program.pin_program {
+        // The very file that is looked at.
+        server.program = found(choice, program, around)?.into();
+    }
+    server.pinned = files;
     server.args = program.args.iter().map(OsString::from).collect();
     let inherited = program
         .inherit_env
@@ -158,6 +209,9 @@ pub(crate) async fn connect_all(
 
 /// What a server cannot be used for.
 pub(crate) fn unusable(choice: &ServerChoice, error: &SessionError) -> Failure {
+    if let SessionError::Files(fault) = error {
+        return unfit(choice, fault);
+    }
     Failure::new(Code::Server, format!("the MCP server `{}` cannot be used: {error}", choice.name))
         .hint("see [mcp.servers] in the configuration, and try it with `portcullis check`")
 }

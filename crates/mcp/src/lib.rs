@@ -30,9 +30,10 @@ pub use client::{
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
 pub use pin::{
-    Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
-    Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,
-    ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
+    Change, ChangeKind, Fate, FileFault, Likeness, LoadReport, Loaded, LoadedTool,
+    MAX_MANIFEST_BYTES, MAX_PINNED_FILE_BYTES, MAX_PINNED_FILES, Manifest, ManifestError,
+    OtherServer, Part, PinnedFiles, PinnedTool, Refused, ReportLine, ServerName, ServerNameError,
+    Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use serve::{
     Hearing, HostBlob, HostCall, HostReply, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,

@@ -6,6 +6,7 @@ use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 
 use crate::listing::{Listing, ListingError};
+use crate::pin::FileFault;
 
 /// A connection to one server. It is closed by being dropped, descendants of the server's process included.
 pub trait Session: Send + Sync {
@@ -42,6 +43,9 @@ pub enum SessionError {
     /// The server's program could not be started.
     #[error("cannot start: {0}")]
     Start(String),
+    /// A file that it is made of is not as it was pinned, so its program was not started.
+    #[error("was not started: {0}")]
+    Files(#[from] FileFault),
     /// No request reached it.
     #[error("cannot be reached: {0}")]
     Reach(String),

@@ -3,8 +3,9 @@
 use std::io;
 
 use portcullis::system::SystemClock;
+use portcullis_canon::Digest;
 use portcullis_domain::ports::Clock as _;
-use portcullis_mcp::{Change, Manifest, diff, listed};
+use portcullis_mcp::{Change, FileFault, Manifest, PinnedFiles, PinnedTool, diff, listed};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -33,22 +34,29 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let choice = named(&config, &args.server)?;
     let old = if args.diff { Some(mcp::manifest(choice)?) } else { mcp::former(choice)? };
     let around = assemble::around(globals, &config)?;
-    let session = mcp::connect(choice, &around).await?;
+    let files = mcp::files(choice, &around)?;
+    let differences = old.as_ref().map(|old| old.files().differences(&files)).unwrap_or_default();
+    let mut told = PinJson::of(choice, &files, &differences);
+    if args.diff && !differences.is_empty() {
+        // What changed is not started to hear what it says.
+        told.print(globals)?;
+        return Ok(Exit::Refused);
+    }
+    let session = mcp::connect_with(choice, &around, files.clone()).await?;
     let listing = listed(session.as_ref()).await;
     session.close().await;
     let (_, live) = listing.map_err(|error| mcp::unusable(choice, &error))?;
-    let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now());
-    let changes = old.as_ref().map(|old| diff(old, &new)).unwrap_or_default();
+    let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now()).with_files(files);
+    told.tools = tools(choice, &new);
+    told.changes = old.as_ref().map(|old| diff(old, &new)).map_or_else(Vec::new, changes);
     if !args.diff {
         let bytes = new.to_bytes();
         let bytes = bytes.map_err(|error| Failure::new(Code::Manifest, error.to_string()))?;
         trusted::replace(&choice.manifest, &bytes)?;
+        told.written = true;
     }
-    let told = PinJson::of(choice, &new, &changes, !args.diff);
-    let mut out = Out::new();
-    let written = if globals.json { out.json(&told) } else { told.text(&mut out, &new, choice) };
-    written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
-    Ok(if args.diff && !changes.is_empty() { Exit::Refused } else { Exit::Done })
+    told.print(globals)?;
+    Ok(if args.diff && !told.changes.is_empty() { Exit::Refused } else { Exit::Done })
 }
 
 fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
@@ -64,14 +72,24 @@ struct PinJson {
     server: String,
     manifest: String,
     written: bool,
+    files: Vec<FileJson>,
+    file_changes: Vec<String>,
     tools: Vec<ToolJson>,
     changes: Vec<ChangeJson>,
+}
+
+#[derive(Debug, Serialize)]
+struct FileJson {
+    path: String,
+    digest: String,
 }
 
 #[derive(Debug, Serialize)]
 struct ToolJson {
     tool: String,
     ruled: bool,
+    #[serde(skip)]
+    words: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,42 +99,72 @@ struct ChangeJson {
     message: String,
 }
 
+fn tools(choice: &ServerChoice, new: &Manifest) -> Vec<ToolJson> {
+    let tool = |tool: &PinnedTool| ToolJson {
+        tool: tool.name().to_owned(),
+        ruled: choice.rules.contains_key(tool.name()),
+        words: tool.words(),
+    };
+    new.tools().map(tool).collect()
+}
+
+fn changes(changes: Vec<Change>) -> Vec<ChangeJson> {
+    let change = |change: Change| ChangeJson {
+        tool: change.tool,
+        change: change.kind.as_str(),
+        message: change.words,
+    };
+    changes.into_iter().map(change).collect()
+}
+
 impl PinJson {
-    fn of(choice: &ServerChoice, new: &Manifest, changes: &[Change], written: bool) -> Self {
-        let tools = new.tools().map(|tool| ToolJson {
-            tool: tool.name().to_owned(),
-            ruled: choice.rules.contains_key(tool.name()),
-        });
-        let changes = changes.iter().map(|change| ChangeJson {
-            tool: change.tool.clone(),
-            change: change.kind.as_str(),
-            message: change.words.clone(),
-        });
+    /// What is known before the server was heard.
+    fn of(choice: &ServerChoice, files: &PinnedFiles, differences: &[FileFault]) -> Self {
+        let file = |(path, digest): (&str, Digest)| FileJson {
+            path: path.to_owned(),
+            digest: digest.to_string(),
+        };
         Self {
             server: choice.name.to_string(),
             manifest: choice.manifest.display().to_string(),
-            written,
-            tools: tools.collect(),
-            changes: changes.collect(),
+            written: false,
+            files: files.iter().map(file).collect(),
+            file_changes: differences.iter().map(FileFault::to_string).collect(),
+            tools: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
-    fn text(&self, out: &mut Out, new: &Manifest, choice: &ServerChoice) -> io::Result<()> {
+    fn print(&self, globals: &Globals) -> Result<(), Failure> {
+        let mut out = Out::new();
+        let written = if globals.json { out.json(self) } else { self.text(&mut out) };
+        written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    }
+
+    fn text(&self, out: &mut Out) -> io::Result<()> {
+        let unchanged = self.changes.is_empty() && self.file_changes.is_empty();
         if self.written {
             let file = text::one_line(&self.manifest, 300);
-            let count = text::counted(self.tools.len(), "tool");
-            out.line(&format!("pinned {count} of `{}` in {file}", self.server))?;
-            for tool in new.tools() {
-                let ruled = choice.rules.contains_key(tool.name());
-                let rest = if ruled { "" } else { "; no rule says what it does" };
-                out.line(&format!("  {}{rest}", tool.words()))?;
+            let mut count = text::counted(self.tools.len(), "tool");
+            if !self.files.is_empty() {
+                count = format!("{count} and {}", text::counted(self.files.len(), "file"));
             }
-            if !self.changes.is_empty() {
+            out.line(&format!("pinned {count} of `{}` in {file}", self.server))?;
+            for tool in &self.tools {
+                let rest = if tool.ruled { "" } else { "; no rule says what it does" };
+                out.line(&format!("  {}{rest}", tool.words))?;
+            }
+            for file in &self.files {
+                out.line(&format!("  {} {}", file.digest, text::one_line(&file.path, 300)))?;
+            }
+            if !unchanged {
                 out.line("changed since the last pin:")?;
             }
-        } else if self.changes.is_empty() {
+        } else if unchanged {
             out.line(&format!("`{}` is as it was pinned", self.server))?;
         }
-        self.changes.iter().try_for_each(|change| out.line(&format!("  {}", change.message)))
+        let changes =
+            self.file_changes.iter().chain(self.changes.iter().map(|change| &change.message));
+        changes.into_iter().try_for_each(|change| out.line(&format!("  {change}")))
     }
 }

@@ -8,7 +8,7 @@ use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::recovery::Probe;
 use portcullis_domain::tool::EffectClass;
 use portcullis_egress::{Reach, Target};
-use portcullis_mcp::{HttpServer, ServerName, ToolRule};
+use portcullis_mcp::{HttpServer, MAX_PINNED_FILES, ServerName, ToolRule};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -65,6 +65,10 @@ pub(crate) struct Program {
     pub(crate) env: BTreeMap<String, String>,
     /// Variables that it gets as this process has them.
     pub(crate) inherit_env: Vec<String>,
+    /// Whether the program has to be the file that was pinned.
+    pub(crate) pin_program: bool,
+    /// Other files that have to be as they were pinned, absolute.
+    pub(crate) pin_files: Vec<PathBuf>,
 }
 
 /// A server behind a URL. It holds no secret: only where one lies.
@@ -136,6 +140,8 @@ struct RawServer {
     args: Option<Spanned<Vec<Spanned<String>>>>,
     env: Option<Spanned<BTreeMap<Spanned<String>, Spanned<String>>>>,
     inherit_env: Option<Spanned<Vec<Spanned<String>>>>,
+    pin_program: Option<Spanned<bool>>,
+    pin_files: Option<Spanned<Vec<Spanned<String>>>>,
     url: Option<Spanned<String>>,
     credential: Option<Spanned<String>>,
     credential_header: Option<Spanned<String>>,
@@ -267,7 +273,23 @@ impl RawServer {
             args: args.collect::<Result<_, _>>()?,
             env,
             inherit_env: inherit.collect::<Result<_, _>>()?,
+            pin_program: self.pin_program.as_ref().is_some_and(|pin| *pin.get_ref()),
+            pin_files: self.pinned_files(base)?,
         })
+    }
+
+    fn pinned_files(&self, base: &Path) -> Result<Vec<PathBuf>, Misfit> {
+        let Some(said) = &self.pin_files else { return Ok(Vec::new()) };
+        // One place is left for the program.
+        if said.get_ref().len() >= MAX_PINNED_FILES {
+            let message = format!("`pin_files` has fewer than {MAX_PINNED_FILES} files");
+            return Err(Misfit::at(&said.span(), message));
+        }
+        let file = |said: &Spanned<String>| match text(said, "a file's name")? {
+            "" => Err(Misfit::at(&said.span(), "`pin_files` names files")),
+            name => Ok(base.join(name)),
+        };
+        said.get_ref().iter().map(file).collect()
     }
 
     fn remote(
@@ -279,6 +301,8 @@ impl RawServer {
         refuse(self.args.as_ref(), only)?;
         refuse(self.env.as_ref(), only)?;
         refuse(self.inherit_env.as_ref(), only)?;
+        refuse(self.pin_program.as_ref(), only)?;
+        refuse(self.pin_files.as_ref(), only)?;
         let target = Target::parse(url.get_ref())
             .map_err(|fault| Misfit::at(&url.span(), fault.to_string()))?;
         if !target.is_encrypted() && !target.is_this_machine() {
@@ -419,7 +443,7 @@ mod tests {
     fn everything_that_can_be_said() {
         let servers = good(
             "[mcp.servers.bank]\ncommand = 'bin/bank'\nargs = ['--stdio', '']\nenv = { MODE = 'x' }\n\
-             inherit_env = ['LANG']\nmanifest = '/pins/bank.json'\nconnect_timeout_ms = 5000\ntimeout_ms = 2000\n\
+             inherit_env = ['LANG']\npin_program = true\npin_files = ['a.lock', '/b']\nmanifest = '/pins/bank.json'\nconnect_timeout_ms = 5000\ntimeout_ms = 2000\n\
              max_result_bytes = 1024\n[mcp.servers.bank.tools.'send money']\neffect = 'destructive'\nsource = false\n\
              sink = false\nauthority = ['/who']\ntimeout_ms = 100\nmax_result_bytes = 256\ndeny = ['cc']\n\
              fix = { sum = 5, note = 'x', deep = { a = [1.5, true] } }\nrename = { to = 'who' }\n\
@@ -433,6 +457,8 @@ mod tests {
         assert_eq!(program(bank).args, ["--stdio", ""]);
         assert_eq!(program(bank).env["MODE"], "x");
         assert_eq!(program(bank).inherit_env, ["LANG"]);
+        assert!(program(bank).pin_program && !program(a).pin_program);
+        assert_eq!(program(bank).pin_files, [Path::new("/etc/base/a.lock"), Path::new("/b")]);
         assert_eq!(bank.manifest, Path::new("/pins/bank.json"));
         assert_eq!((bank.connect, bank.call), (Duration::from_secs(5), Duration::from_secs(2)));
         let rule = &bank.rules["send money"];
@@ -460,6 +486,8 @@ mod tests {
         bad("[mcp.servers.bank]\ncommand = ''\n", "line 2, column 11: `command` names a program");
         bad(&server("args = [\"a\\u0000\"]"), "line 3, column 9: an argument has no zero byte");
         bad(&server("env = { 'A=B' = 'x' }"), "line 3, column 9: not the name of a variable");
+        bad(&server("pin_files = ['']"), "line 3, column 14: `pin_files` names files");
+        bad(&server("pin_program = 1"), "line 3, column 15: invalid type");
         bad(&server("inherit_env = ['']"), "line 3, column 16: not the name of a variable");
         bad(&server("timeout_ms = 1"), "line 3, column 14: `timeout_ms` is a whole number");
         bad(&server("private = false"), "line 3, column 11: only a server with a `url` has this");
@@ -511,6 +539,8 @@ mod tests {
         let fine = |rest: &str| server("https://bank.example/", rest);
         bad(&fine("args = []"), "line 3, column 8: only a server with a `command` has this");
         bad(&fine("env = { A = 'x' }"), "line 3, column 7: only a server with a `command` has");
+        bad(&fine("pin_program = true"), "line 3, column 15: only a server with a `command` has");
+        bad(&fine("pin_files = []"), "line 3, column 13: only a server with a `command` has");
         bad(
             &fine("credential = 'k'"),
             "line 3, column 14: `credential` names a table [credentials",

@@ -95,6 +95,11 @@ impl Bank {
         self.offers(&[&titled, &PAY.replace("Pays.", "Takes."), &other]);
     }
 
+    /// The program is pinned too.
+    pub(crate) fn pins_its_program(&self) {
+        self.rules(&format!("pin_program = true\n{RULES}"));
+    }
+
     /// Rules under which each payment asks, and no call of a host is held.
     pub(crate) fn asks(&self) {
         self.rules(&format!("{RULES}[classes]\nlocal_mutation = 'ask'\n[proxy]\nhold_ms = 0\n"));
@@ -168,6 +173,46 @@ fn a_changed_description_takes_that_tool_and_only_that_one() {
     bank.run(&["pin", "bank"]).exits(0);
     bank.scripted(SCRIPT).exits(0);
     assert_eq!(bank.calls().len(), 3, "pinned anew, both are there again");
+}
+
+#[test]
+fn a_program_whose_files_changed_is_not_started() {
+    let bank = Bank::new();
+    // It says that it was started.
+    let told = BANK.replace(
+        "import json, sys\n",
+        "import json, sys\nopen(sys.argv[1] + '/starts', 'a').write('x')\n",
+    );
+    bank.home.write("bank/server.py", &told);
+    let starts = || fs::read_to_string(bank.home.path("bank/starts")).unwrap_or_default().len();
+    let files = "pin_program = true\npin_files = ['bank/server.py']\n";
+    bank.rules(&format!("{files}{RULES}"));
+    let pinned = bank.run(&["pin", "bank"]).exits(0);
+    assert!(pinned.out.starts_with("pinned 2 tools and 2 files of `bank` in "), "{pinned:#?}");
+    assert!(pinned.out.contains("/bank/server.py\n"), "{pinned:#?}");
+    bank.scripted(SCRIPT).exits(0);
+    assert_eq!((starts(), bank.calls().len()), (2, 2));
+
+    bank.home.write("bank/server.py", told.replace("done: ", "stolen: "));
+    let server = bank.home.path("bank/server.py").display().to_string();
+    let changed = format!("`{server}` is not as it was pinned; look at who changed it");
+    bank.scripted(SCRIPT).refuses(1, "E7501", &[&changed, "portcullis pin bank --diff"]);
+    let checked = bank.run(&["check"]).exits(1);
+    assert!(checked.out.contains(&changed), "{checked:#?}");
+    let differs = bank.run(&["pin", "bank", "--diff"]).exits(1);
+    assert!(differs.out.contains(&changed), "{differs:#?}");
+    let listed = bank.run(&["pin", "bank", "--diff", "--json"]).json(1);
+    assert!(listed.pointer("/file_changes/0").and_then(Value::as_str).unwrap().contains(&changed));
+    assert_eq!((starts(), bank.calls().len()), (2, 2), "what changed was not started");
+
+    bank.run(&["pin", "bank"]).exits(0);
+    bank.scripted(SCRIPT).exits(0);
+    assert_eq!((starts(), bank.calls().len()), (4, 4), "control: pinned anew");
+    // A file that is named later was never looked at.
+    bank.home.write("bank/lock", "1");
+    bank.rules(&format!("pin_files = ['bank/server.py', 'bank/lock']\n{RULES}"));
+    bank.scripted(SCRIPT).refuses(1, "E7501", &["bank/lock` was never pinned"]);
+    assert_eq!(starts(), 4);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::server::StdioServer;
 use super::{reach, room};
+use crate::session::SessionError;
 
 /// Open files that a server may have: those of a runtime with many packages.
 const OPEN_FILES: u64 = 4_096;
@@ -43,8 +44,24 @@ pub(super) struct Streams {
     pub(super) stderr: ChildStderr,
 }
 
-/// Starts the server's program. It blocks for as long as our own helper takes. The error is a sentence.
-pub(super) fn start(server: &StdioServer) -> Result<(Process, Streams), String> {
+/// Starts the server's program, if its files are as they were pinned. It blocks for as long as our own helper takes.
+pub(super) fn start(server: &StdioServer) -> Result<(Process, Streams), SessionError> {
+    let spec = spec(server).map_err(SessionError::Start)?;
+    server.pinned.check()?;
+    let mut child = spawn(&spec, &server.helper_exe)
+        .map_err(|error| SessionError::Start(sanitize::line(&error.to_string()).into_owned()))?;
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        return Err(SessionError::Start("one of its three streams is missing".to_owned()));
+    };
+    let running = Mutex::new(Running { child: Some(child), status: None });
+    let (tail, silent) = (Mutex::new(Tail::default()), watch::Sender::new(false));
+    let process = Process { running, tail, silent };
+    Ok((process, Streams { stdin, stdout, stderr }))
+}
+
+/// How it is started, in a home that it was given. The error is a sentence.
+fn spec(server: &StdioServer) -> Result<AgentSpec, String> {
     let (home, temporary) = room::furnish(&server.room).map_err(|error| {
         let room = sanitize::line_bytes(server.room.as_os_str().as_bytes());
         format!("the server's own folder {room} cannot be used: {error}")
@@ -56,16 +73,7 @@ pub(super) fn start(server: &StdioServer) -> Result<(Process, Streams), String> 
     spec.search_path.clone_from(&server.search_path);
     (spec.confined, spec.kept, spec.network) = (false, true, Network::Open);
     spec.bounds = Bounds { open_files: OPEN_FILES, ..Bounds::default() };
-    let failed = |error: &dyn std::fmt::Display| sanitize::line(&error.to_string()).into_owned();
-    let mut child = spawn(&spec, &server.helper_exe).map_err(|error| failed(&error))?;
-    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-        return Err("one of its three streams is missing".to_owned());
-    };
-    let running = Mutex::new(Running { child: Some(child), status: None });
-    let (tail, silent) = (Mutex::new(Tail::default()), watch::Sender::new(false));
-    let process = Process { running, tail, silent };
-    Ok((process, Streams { stdin, stdout, stderr }))
+    Ok(spec)
 }
 
 /// The whole environment: what is always there, and what the operator named instead or beside.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use portcullis_sandbox::child::DEFAULT_PATH;
 
+use crate::pin::PinnedFiles;
+
 /// One server: its program, and what it is given.
 ///
 /// It is not confined: it runs as this user and reaches what this user reaches. That it is told nothing of our own
@@ -25,6 +27,8 @@ pub struct StdioServer {
     /// Our own files: the database, the configuration, manifests, keys. An argument or variable that names one of
     /// them, or a folder that one lies in, refuses the start.
     pub ours: Vec<PathBuf>,
+    /// Files that have to be as they were pinned, looked at right before each start; the program may be one.
+    pub pinned: PinnedFiles,
     /// What a leading `~` in an argument means to the operator.
     pub operators_home: Option<PathBuf>,
     /// A program whose `main` calls [`run_if_child`](portcullis_sandbox::child::run_if_child) first: our own.
@@ -42,6 +46,7 @@ impl StdioServer {
             search_path: DEFAULT_PATH.into(),
             room: room.into(),
             ours: Vec::new(),
+            pinned: PinnedFiles::default(),
             operators_home: None,
             helper_exe: PathBuf::from("/proc/self/exe"),
         }

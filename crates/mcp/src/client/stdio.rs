@@ -44,7 +44,7 @@ impl Stdio {
         let started = timeout_at(until, starting).await;
         let started = started.map_err(|_| SessionError::Deadline(wait, STARTING))?;
         let started = started.map_err(|_| SessionError::Start("its start broke off".to_owned()))?;
-        let (process, streams) = started.map_err(SessionError::Start)?;
+        let (process, streams) = started?;
         let (process, ledger) = (Arc::new(process), Arc::new(Ledger::new()));
         let (wire, pipes) = connect_pipes(streams, &process, &ledger)
             .map_err(|error| SessionError::Start(format!("its pipes cannot be used: {error}")))?;

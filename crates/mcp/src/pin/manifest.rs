@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use portcullis_canon::{Digest, Limits, Object, ParseError, Value, parse};
 use portcullis_domain::time::Timestamp;
 
+use super::files::PinnedFiles;
 use super::part::{Part, PinnedTool};
 use super::server_name::ServerName;
 use crate::listing::{Listing, MAX_TOOLS};
@@ -21,6 +22,7 @@ const VERSION: u64 = 1;
 pub struct Manifest {
     server: ServerName,
     pinned_at: Timestamp,
+    files: PinnedFiles,
     tools: BTreeMap<String, PinnedTool>,
 }
 
@@ -56,7 +58,13 @@ impl Manifest {
     pub fn pin(server: ServerName, listing: &Listing, now: Timestamp) -> Self {
         let tools =
             listing.tools().iter().map(|tool| (tool.name().to_owned(), PinnedTool::of(tool)));
-        Self { server, pinned_at: now, tools: tools.collect() }
+        Self { server, pinned_at: now, files: PinnedFiles::default(), tools: tools.collect() }
+    }
+
+    /// The same with the files that the server's program is made of.
+    #[must_use]
+    pub fn with_files(self, files: PinnedFiles) -> Self {
+        Self { files, ..self }
     }
 
     /// The server's name in the operator's configuration.
@@ -69,6 +77,12 @@ impl Manifest {
     #[must_use]
     pub const fn pinned_at(&self) -> Timestamp {
         self.pinned_at
+    }
+
+    /// The files that its program is made of, as far as the operator named them.
+    #[must_use]
+    pub const fn files(&self) -> &PinnedFiles {
+        &self.files
     }
 
     /// The tools, sorted by name.
@@ -88,9 +102,15 @@ impl Manifest {
     /// [`ManifestError::TooLarge`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, ManifestError> {
         let mut text = format!(
-            "{{\"version\":{VERSION},\"server\":\"{}\",\"pinned_at\":\"{}\",\"tools\":[",
+            "{{\"version\":{VERSION},\"server\":\"{}\",\"pinned_at\":\"{}\",",
             self.server, self.pinned_at
         );
+        if !self.files.is_empty() {
+            let files: Object =
+                self.files.iter().map(|(path, digest)| (path, digest.to_string())).collect();
+            text.push_str(&format!("\"files\":{},", Value::Object(files).to_canonical_string()));
+        }
+        text.push_str("\"tools\":[");
         for (index, tool) in self.tools.values().enumerate() {
             text.push_str(if index == 0 { "\n" } else { ",\n" });
             text.push_str(&written(tool).to_canonical_string());
@@ -113,7 +133,7 @@ impl Manifest {
             return Err(ManifestError::Version);
         }
         let text = |key| value.get(key).and_then(Value::as_str).ok_or(ManifestError::Shape(key));
-        only(&value, &["version", "server", "pinned_at", "tools"], "top")?;
+        only(&value, &["version", "server", "pinned_at", "files", "tools"], "top")?;
         let server =
             ServerName::new(text("server")?).map_err(|_| ManifestError::Shape("server"))?;
         let pinned_at = text("pinned_at")?.parse();
@@ -127,8 +147,19 @@ impl Manifest {
                 return Err(ManifestError::Shape("name"));
             }
         }
-        Ok(Self { server, pinned_at, tools })
+        let files = value.get("files").map(read_files).transpose()?.unwrap_or_default();
+        Ok(Self { server, pinned_at, files, tools })
     }
+}
+
+fn read_files(value: &Value) -> Result<PinnedFiles, ManifestError> {
+    let misfit = ManifestError::Shape("files");
+    let object = value.as_object().ok_or(misfit.clone())?;
+    let file = |(path, digest): (&str, &Value)| {
+        Some((path.to_owned(), digest.as_str()?.parse::<Digest>().ok()?))
+    };
+    let files = object.iter().map(file).collect::<Option<BTreeMap<_, _>>>();
+    files.and_then(PinnedFiles::stated).ok_or(misfit)
 }
 
 fn written(tool: &PinnedTool) -> Value {

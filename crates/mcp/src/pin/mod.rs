@@ -5,6 +5,7 @@
 //! [`LoadReport`] of all; [`diff`] tells two manifests apart in words.
 
 mod diff;
+mod files;
 mod hints;
 mod likeness;
 mod load;
@@ -17,6 +18,7 @@ mod shape;
 mod words;
 
 pub use diff::{Change, ChangeKind, diff};
+pub use files::{FileFault, MAX_PINNED_FILE_BYTES, MAX_PINNED_FILES, PinnedFiles};
 pub use likeness::Likeness;
 pub use load::{Loaded, LoadedTool, OtherServer, Terms, load, load_pinned};
 pub use manifest::{MAX_MANIFEST_BYTES, Manifest, ManifestError};

@@ -42,6 +42,7 @@ pub use catch_all::is_catch_all;
 pub use error::{SpawnError, Stage};
 pub use lines::Lines;
 pub use place::Place;
+pub use program::find as find_program;
 pub use reexec::run_if_child;
 pub use running::AgentChild;
 pub use spawn::{Prepared, prepare, spawn};

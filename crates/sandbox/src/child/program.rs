@@ -35,7 +35,10 @@ pub(super) fn resolve(name: &OsStr, search_path: &OsStr, home: Option<&Path>) ->
     Some(Program { path, needs })
 }
 
-fn find(name: &OsStr, search_path: &OsStr) -> Option<PathBuf> {
+/// The file that is started by this name: a path with a slash as it stands, else the first program of this name in the
+/// folders of `search_path`, which are separated by colons.
+#[must_use]
+pub fn find(name: &OsStr, search_path: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         let path = std::path::absolute(name).ok()?;
         return is_program(&path).then_some(path);
