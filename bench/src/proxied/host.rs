@@ -96,7 +96,11 @@ impl Host {
     fn hear_seen(&mut self) -> Result<i64> {
         let (id, result) = self.hear()?;
         let text = result.pointer("/content/0/text").and_then(Value::as_str);
-        ensure!(text == Some("seen"), "a call was answered with {}", result.to_canonical_string());
+        ensure!(
+            text.is_some_and(|text| text.contains("seen")),
+            "a call was answered with {}",
+            result.to_canonical_string()
+        );
         Ok(id)
     }
 

@@ -12,8 +12,8 @@ use portcullis_domain::ports::BoxFuture;
 use portcullis_egress::{CredentialFault, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
     Answer, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest,
-    ManifestError, McpTools, OpenError, PinnedFiles, PinnedTools, Session, SessionError, Severity,
-    Stdio, StdioServer, Terms,
+    ManifestError, McpTools, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session,
+    SessionError, Severity, Stdio, StdioServer, Terms,
 };
 use portcullis_sandbox::child::{DEFAULT_PATH, find_program};
 use tokio::task::JoinSet;
@@ -47,7 +47,22 @@ async fn connect(choice: &ServerChoice, around: &Around) -> Result<Arc<dyn Sessi
         true => Ok(PinnedFiles::default()),
         false => manifest(choice)?.files().only(paths.iter().map(PathBuf::as_path)),
     };
-    connect_with(choice, around, files.map_err(|fault| unfit(choice, &fault))?).await
+    let files = files.map_err(|fault| unfit(choice, &fault))?;
+    let first = connect_with(choice, around, files.clone()).await?;
+    let Way::Program(program) = &choice.way else { return Ok(first) };
+    // A program that ends is started again, by what was read of the configuration at the beginning.
+    let (choice, program, around) = (choice.clone(), program.clone(), around.clone());
+    let opening: Opening = Box::new(move || {
+        let (choice, program) = (choice.clone(), program.clone());
+        let (around, files) = (around.clone(), files.clone());
+        Box::pin(async move {
+            start(&choice, &program, &around, files).await.map_err(|failure| match failure {
+                NotStarted::Here(failure) => SessionError::Start(failure.sentence()),
+                NotStarted::There(error) => error,
+            })
+        })
+    });
+    Ok(Arc::new(Reopening::new(first, opening, Arc::new(SystemClock::new()))))
 }
 
 /// Opens a session with a server that is a program only if its files are these.
@@ -57,7 +72,13 @@ pub(crate) async fn connect_with(
     files: PinnedFiles,
 ) -> Result<Arc<dyn Session>, Failure> {
     match &choice.way {
-        Way::Program(program) => start(choice, program, around, files).await,
+        Way::Program(program) => {
+            let started = start(choice, program, around, files).await;
+            started.map_err(|failure| match failure {
+                NotStarted::Here(failure) => failure,
+                NotStarted::There(error) => unusable(choice, &error),
+            })
+        }
         Way::Url(remote) => reach(choice, remote, &around.egress).await,
     }
 }
@@ -94,18 +115,26 @@ fn unfit(choice: &ServerChoice, fault: &FileFault) -> Failure {
         .hint(format!("`portcullis pin {} --diff` says what is different", choice.name))
 }
 
+/// Why a program has no session.
+enum NotStarted {
+    /// Something is missing here.
+    Here(Failure),
+    /// It is its own fault.
+    There(SessionError),
+}
+
 /// Starts a program and opens a session with it. Its own folder goes with the session.
 async fn start(
     choice: &ServerChoice,
     program: &Program,
     around: &Around,
     files: PinnedFiles,
-) -> Result<Arc<dyn Session>, Failure> {
-    let room = Scratch::make()?;
+) -> Result<Arc<dyn Session>, NotStarted> {
+    let room = Scratch::make().map_err(NotStarted::Here)?;
     let mut server = StdioServer::new(&program.command, room.path());
     if program.pin_program {
         // The very file that is looked at.
-        server.program = found(choice, program, around)?.into();
+        server.program = found(choice, program, around).map_err(NotStarted::Here)?.into();
     }
     server.pinned = files;
     server.args = program.args.iter().map(OsString::from).collect();
@@ -124,7 +153,7 @@ async fn start(
     server.ours.clone_from(&around.ours);
     server.operators_home.clone_from(&around.home);
     let session = Stdio::connect(server, choice.connect).await;
-    let session = session.map_err(|error| unusable(choice, &error))?;
+    let session = session.map_err(NotStarted::There)?;
     Ok(Arc::new(Housed { session, _room: room }))
 }
 
@@ -182,6 +211,10 @@ impl Session for Housed {
 
     fn changes(&self) -> u64 {
         self.session.changes()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.session.has_ended()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -20,6 +20,7 @@ mod answer;
 mod client;
 mod listing;
 mod pin;
+mod reopening;
 mod serve;
 mod session;
 mod source;
@@ -35,6 +36,7 @@ pub use pin::{
     OtherServer, Part, PinnedFiles, PinnedTool, Refused, ReportLine, ServerName, ServerNameError,
     Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
+pub use reopening::{Opening, Reopening};
 pub use serve::{
     Hearing, HostBlob, HostCall, HostReply, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
     ServeError, Served, ServedTool, serve,

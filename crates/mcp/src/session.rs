@@ -30,6 +30,12 @@ pub trait Session: Send + Sync {
     /// How often the server said that its tools changed. A listing is good while this stands still.
     fn changes(&self) -> u64;
 
+    /// Whether the server's end is seen: it ended, or closed the connection, though nobody here closed it, and did nothing
+    /// wrong before. Another session may take the place of this one then.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Closes the connection, and tells the server so where there is a way to. Nothing can be asked after it. Dropping the
     /// session closes it too, and waits less for that.
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -87,7 +87,7 @@ impl McpTools {
             Either::Left((verified, _)) => verified?,
             Either::Right(_) => {
                 return Err(nothing(
-                    "the server changed its tools and did not list them in time: nothing was called",
+                    "the server had to list its tools again and did not in time: nothing was called",
                 ));
             }
         }
@@ -104,15 +104,15 @@ impl McpTools {
         Ok(ToolOutput { content, labels: Some(Labels::of(origin)) })
     }
 
-    /// Whether the tool is still what was pinned. Where the server said that its tools changed, it is asked for them
-    /// again first, once for all calls that wait.
+    /// Whether the tool is still what was pinned. Where the server said that its tools changed, or was started anew, it
+    /// is asked for them again first, once for all calls that wait.
     fn verified<'a>(&'a self, tool: &'a LoadedTool) -> BoxFuture<'a, Result<(), ToolFailure>> {
         Box::pin(async move {
             let mut held = self.held.lock().await;
             if held.changes != self.session.changes() {
                 let (changes, live) = listed(self.session.as_ref()).await.map_err(|error| {
                     nothing(&format!(
-                        "the server changed its tools and {error}: nothing was called"
+                        "the server had to list its tools again and {error}: nothing was called"
                     ))
                 })?;
                 *held = Held { changes, drifted: self.drifted(&live) };

@@ -88,6 +88,10 @@ impl Session for Stdio {
     fn changes(&self) -> u64 {
         self.talk.changes()
     }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.talk.fault(), Some(Fault::Closed | Fault::Deaf))
+    }
 }
 
 impl Drop for Stdio {

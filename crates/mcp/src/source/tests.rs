@@ -213,7 +213,7 @@ fn a_listing_that_does_not_come_leaves_a_call_undone() {
         clock.advance(Duration::from_secs(30));
         call.join().unwrap()
     });
-    nothing_happened(late, "did not list them in time");
+    nothing_happened(late, "did not in time");
     assert_eq!(fake.called().len(), 1);
 }
 
