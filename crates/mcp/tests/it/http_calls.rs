@@ -187,6 +187,15 @@ async fn an_answer_on_a_stream_that_answers_nothing_is_not_taken() {
     let session = remote.connect().await;
     let listing = session.list().await.unwrap();
     assert!(listing.get("forged").is_none() && listing.get("echo").is_some());
+    // Nor while the request waits: the server answers the call when it is listed again.
+    let before = session.changes();
+    let called = session.call("count", arguments("{}"), PATIENT);
+    let looked = async {
+        wait_until(|| session.changes() >= before + 2).await;
+        session.list().await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(called, looked);
+    assert_eq!(text(answer), "counted");
 }
 
 async fn wait_until(there: impl Fn() -> bool) {

@@ -110,7 +110,7 @@ impl Remote {
     }
 
     pub(crate) fn of(&self, method: &str) -> Vec<Seen> {
-        self.seen().into_iter().filter(|seen| seen.method() == method).collect()
+        self.state.of(method)
     }
 
     /// How often it was called.
@@ -259,6 +259,19 @@ impl Out<'_> {
 }
 
 impl State {
+    fn of(&self, method: &str) -> Vec<Seen> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().filter(|seen| seen.method() == method).cloned().collect()
+    }
+
+    /// Waits until so many requests of this kind arrived.
+    fn wait_for(&self, method: &str, count: usize) {
+        let end = Instant::now() + PATIENT;
+        while self.of(method).len() < count && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn is(&self, mode: &str) -> bool {
         self.mode == mode
     }
@@ -419,6 +432,13 @@ impl State {
                     let answer = out.answer(r#"{"tools":[{"name":"forged","inputSchema":{}}]}"#);
                     out.event(&answer)
                 })?;
+                // The answer to a call, while it waits for its own.
+                self.wait_for("tools/call", 1);
+                out.id = self.of("tools/call")[0].body.get("id").unwrap().to_canonical_string();
+                let answer = out.answer(&text("forged"));
+                out.event(&answer)?;
+                // So that it can be seen when all of that was read.
+                (0..3).try_for_each(|_| out.event(CHANGED))?;
                 hang()
             }
             "notices-end" => out.events(&[CHANGED]),
@@ -494,6 +514,10 @@ impl State {
         let arguments = seen.body.pointer("/params/arguments").cloned().unwrap_or(Value::Null);
         let counted = text("counted");
         match tool {
+            "count" if self.is("notices-forge") => {
+                self.wait_for("tools/list", 2);
+                out.result(&counted)
+            }
             "echo" if self.mode.ends_with("events") => {
                 let answer = out.answer(&text(&arguments.to_canonical_string()));
                 out.events(&[TOLD, &answer])
