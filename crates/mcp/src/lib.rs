@@ -35,8 +35,10 @@ pub use pin::{
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use serve::{
-    Hearing, HostBlob, HostCall, HostReply, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
-    ServeError, Served, ServedTool, serve,
+    Hearing, HostBlock, HostBody, HostCall, HostReply, HostResource, HttpAnswer, HttpDoor,
+    HttpTerms, MAX_MESSAGE_BYTES, ServeError, Served, ServedTool, serve,
 };
-pub use session::{Answer, Block, CallFailure, Session, SessionError};
+pub use session::{
+    Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource, Session, SessionError,
+};
 pub use source::{McpTools, OpenError, PinnedTools, listed};

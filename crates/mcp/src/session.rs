@@ -81,21 +81,58 @@ pub struct Answer {
 pub enum Block {
     /// Text.
     Text(String),
-    /// An image, audio, or the bytes of an embedded resource.
+    /// An image or audio.
     Blob {
         /// The media type, as the server says it.
         media_type: String,
         /// The decoded bytes.
         bytes: Vec<u8>,
     },
-    /// A link, which is not followed.
-    Link {
-        /// Where it points.
-        uri: String,
-        /// What the server calls it.
-        name: String,
-    },
+    /// A resource, with what it holds.
+    Resource(Resource),
+    /// A link to one, which is not followed.
+    Link(Link),
 }
+
+/// The contents of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name, at most [`MAX_URI_BYTES`]: what the server says.
+    pub uri: String,
+    /// The media type, where the server says one.
+    pub media_type: Option<String>,
+    /// What it holds.
+    pub body: Body,
+}
+
+/// What a resource holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Text.
+    Text(String),
+    /// Decoded bytes.
+    Bytes(Vec<u8>),
+}
+
+/// A link to a resource, in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where it points, at most [`MAX_URI_BYTES`].
+    pub uri: String,
+    /// Its name.
+    pub name: String,
+    /// What a person reads in place of the name.
+    pub title: Option<String>,
+    /// What is said of it.
+    pub description: Option<String>,
+    /// The media type.
+    pub media_type: Option<String>,
+    /// Its size in bytes.
+    pub size: Option<u64>,
+}
+
+/// The longest URI of a resource, in bytes. A longer one is none: cut, it would be another one.
+pub const MAX_URI_BYTES: usize = 2_048;
 
 /// How a call failed without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -353,6 +353,12 @@ fn words(result: &Value) -> &str {
     result.pointer("/content/0/text").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The blocks of a kind in a result.
+fn blocks<'a>(result: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let content = result.get("content").and_then(Value::as_array).unwrap_or_default();
+    content.iter().filter(|block| block.get("type").unwrap().as_str() == Some(kind)).collect()
+}
+
 #[test]
 fn each_kind_of_result_comes_through() {
     let Some(peer) = Peer::everything() else { return };
@@ -381,12 +387,19 @@ fn each_kind_of_result_comes_through() {
     let structured = own.unwrap().get("structuredContent").unwrap().clone();
     assert_eq!(gated.pointer("/structuredContent/structured"), Some(&structured));
 
-    let (_, gated) = both("get-resource-links", r#"{"count":2}"#);
-    assert_eq!(words(&gated).matches("[link] ").count(), 2, "{gated:?}");
-    let (_, gated) = both("get-resource-reference", r#"{"resourceType":"Text","resourceId":1}"#);
-    assert!(words(&gated).contains("Resource 1"), "{gated:?}");
-    let (_, gated) = both("get-resource-reference", r#"{"resourceType":"Blob","resourceId":2}"#);
-    assert!(gated.pointer("/structuredContent/blobs/0/base64").is_some(), "{gated:?}");
+    let (own, gated) = both("get-resource-links", r#"{"count":2}"#);
+    assert_eq!(blocks(&own.unwrap(), "resource_link"), blocks(&gated, "resource_link"));
+    assert_eq!(blocks(&gated, "resource_link").len(), 2, "{gated:?}");
+    for kind in ["Text", "Blob"] {
+        let asked = format!(r#"{{"resourceType":"{kind}","resourceId":1}}"#);
+        let (own, gated) = both("get-resource-reference", &asked);
+        let [held] = blocks(&gated, "resource")[..] else { panic!("{gated:?}") };
+        assert_eq!(vec![held], blocks(&own.unwrap(), "resource"), "not a byte of it is lost");
+        let named = gated.pointer("/structuredContent/resources/0").unwrap();
+        assert_eq!(named.get("uri"), held.pointer("/resource/uri"));
+        assert_eq!(text(named, "sha256").len(), 64);
+        assert_eq!((named.get("base64"), named.get("text")), (None, None), "{gated:?}");
+    }
 
     let (own, gated) =
         both("get-resource-reference", r#"{"resourceType":"Text","resourceId":0.5}"#);

@@ -12,9 +12,10 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 
+use super::block::block;
 use super::message::RawCall;
 use super::open::OpenCall;
-use super::{Hearing, HostBlob, HostCall, Served, ServedTool};
+use super::{Hearing, HostCall, Served, ServedTool};
 
 /// The name by which a host knows what it talks to.
 const NAME: &str = "gated-tools";
@@ -71,7 +72,7 @@ impl ServerHandler for Handler {
         let call = HostCall { tool: request.name.into_owned(), arguments, meta, connection };
         let reply = self.served.call(call, &Ear { context, open }).await;
         let mut content = vec![ContentBlock::text(reply.text)];
-        content.extend(reply.blobs.into_iter().map(block));
+        content.extend(reply.blocks.iter().filter_map(|given| from_value(&block(given)).ok()));
         let mut result = match reply.failed {
             true => CallToolResult::error(content),
             false => CallToolResult::success(content),
@@ -92,15 +93,6 @@ fn advertised(tool: &ServedTool) -> Object {
     entry.insert("inputSchema", tool.input_schema.clone());
     entry.insert("annotations", hints);
     entry
-}
-
-/// A blob as the protocol has it.
-fn block(blob: HostBlob) -> ContentBlock {
-    let HostBlob { media_type, base64 } = blob;
-    match media_type.starts_with("audio/") {
-        true => ContentBlock::audio(base64, media_type),
-        false => ContentBlock::image(base64, media_type),
-    }
 }
 
 /// A value as the library holds it; nothing where that is another one.

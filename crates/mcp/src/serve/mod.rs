@@ -3,6 +3,7 @@
 //! Whoever serves implements [`Served`]; this module speaks the revisions of the protocol, reads each line within bounds
 //! and by the strict parser, and hands on arguments in the bytes in which they came.
 
+mod block;
 mod handler;
 mod http;
 mod lines;
@@ -19,6 +20,8 @@ use portcullis_domain::ports::BoxFuture;
 use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+
+use crate::session::Link;
 
 pub use self::http::{HttpAnswer, HttpDoor, HttpTerms};
 use handler::Handler;
@@ -58,13 +61,40 @@ pub struct HostCall {
     pub connection: Option<String>,
 }
 
-/// An image or sound, which a host shows or plays.
+/// What goes to a host beside the text of an answer, as a block of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostBlob {
-    /// `image/…` or `audio/…`.
-    pub media_type: String,
-    /// The bytes.
-    pub base64: String,
+pub enum HostBlock {
+    /// An image or sound, which a host shows or plays.
+    Blob {
+        /// `image/…` or `audio/…`.
+        media_type: String,
+        /// The bytes.
+        base64: String,
+    },
+    /// A resource with what it holds.
+    Resource(HostResource),
+    /// A link to one.
+    Link(Link),
+}
+
+/// A resource with what it holds, as a host gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostResource {
+    /// Its name.
+    pub uri: String,
+    /// The media type, where one is known.
+    pub media_type: Option<String>,
+    /// What it holds.
+    pub body: HostBody,
+}
+
+/// What a resource holds, as a host gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostBody {
+    /// Text.
+    Text(String),
+    /// Bytes, in base64.
+    Base64(String),
 }
 
 /// The answer to a call.
@@ -75,7 +105,7 @@ pub struct HostReply {
     /// The same as a value. It is left out where the protocol's numbers cannot hold it.
     pub structured: Option<Object>,
     /// What goes beside the text, as blocks of its own.
-    pub blobs: Vec<HostBlob>,
+    pub blocks: Vec<HostBlock>,
     /// Whether the host is told that the call failed (`isError`).
     pub failed: bool,
 }

@@ -5,7 +5,7 @@
 //! several that begin the next one, in whatever process, one does.
 
 mod answer;
-mod blobs;
+mod blocks;
 mod completing;
 mod drive;
 mod fresh;
