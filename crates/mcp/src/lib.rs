@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod offer;
 mod pin;
 mod serve;
 mod session;
@@ -29,16 +30,21 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use offer::{
+    MAX_OFFERS, McpOffers, Offer, OfferError, OfferFate, OfferKind, OfferLine, OfferRules,
+    OfferTerms, UriRule, UriRuleError,
+};
 pub use pin::{
     Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,
     ServerNameError, Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
 pub use serve::{
-    Hearing, HostBlock, HostBody, HostCall, HostReply, HostResource, HttpAnswer, HttpDoor,
-    HttpTerms, MAX_MESSAGE_BYTES, ServeError, Served, ServedTool, serve,
+    Hearing, HostAsk, HostBlock, HostBody, HostCall, HostCompletion, HostMessage, HostRefusal,
+    HostReply, HostResource, HostSays, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
+    ServeError, Served, ServedKinds, ServedTool, serve,
 };
 pub use session::{
-    Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource, Session, SessionError,
+    Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource, Session, SessionError,
 };
 pub use source::{McpTools, OpenError, PinnedTools, listed};

@@ -6,6 +6,7 @@ use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 
 use crate::listing::{Listing, ListingError};
+use crate::offer::{Offer, OfferError, OfferKind};
 
 /// A connection to one server. It is closed by being dropped, descendants of the server's process included.
 pub trait Session: Send + Sync {
@@ -26,7 +27,24 @@ pub trait Session: Send + Sync {
         deadline: Duration,
     ) -> BoxFuture<'_, Result<Answer, CallFailure>>;
 
-    /// How often the server said that its tools changed. A listing is good while this stands still.
+    /// All pages of a kind, within the bounds of the connection; nothing where the server offers none.
+    ///
+    /// # Errors
+    /// [`SessionError`] says at which stage it failed.
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>>;
+
+    /// Asks for a resource, a prompt or a completion, with the parameters of the protocol, and gives the result as it came.
+    ///
+    /// # Errors
+    /// [`CallFailure`] says what is known.
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>>;
+
+    /// How often the server said that its tools or prompts changed. A listing is good while this stands still.
     fn changes(&self) -> u64;
 
     /// Closes the connection, and tells the server so where there is a way to. Nothing can be asked after it. Dropping the
@@ -58,11 +76,40 @@ pub enum SessionError {
     #[error("closed the connection while {0}")]
     Closed(&'static str),
     /// More pages, bytes, or the same cursor again.
-    #[error("listed its tools without end: {0}")]
-    Unbounded(&'static str),
+    #[error("listed its {0} without end: {1}")]
+    Unbounded(&'static str, &'static str),
     /// What it listed cannot be used.
     #[error(transparent)]
     Listing(#[from] ListingError),
+    /// What it listed beside its tools cannot be used.
+    #[error(transparent)]
+    Offers(#[from] OfferError),
+}
+
+/// What a server is asked for beside calls of its tools. None of it changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asks {
+    /// What a resource holds.
+    Read,
+    /// The messages of a prompt.
+    Prompt,
+    /// How a value of a prompt or of a resource's name may go on.
+    Complete,
+}
+
+impl Asks {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Prompt, Self::Complete];
+
+    /// The protocol's name for the request.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Read => "resources/read",
+            Self::Prompt => "prompts/get",
+            Self::Complete => "completion/complete",
+        }
+    }
 }
 
 /// What a server answered to a call: a known outcome, whatever it says.
@@ -143,4 +190,7 @@ pub enum CallFailure {
     /// It was sent, and what became of it is not known.
     #[error("{0}")]
     Unknown(String),
+    /// The server answered that it failed. A call of a tool says so in its [`Answer`].
+    #[error("{0}")]
+    Failed(String),
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use portcullis::system::SystemClock;
 use portcullis_domain::ports::Clock as _;
-use portcullis_mcp::{Change, Manifest, diff, listed};
+use portcullis_mcp::{Change, Listing, Manifest, Offer, Session, SessionError, diff, listed};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -34,11 +34,12 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let old = if args.diff { Some(mcp::manifest(choice)?) } else { mcp::former(choice)? };
     let around = assemble::around(globals, &config)?;
     let session = mcp::connect(choice, &around).await?;
-    let listing = listed(session.as_ref()).await;
+    let live = advertised(choice, session.as_ref()).await;
     session.close().await;
-    let (_, live) = listing.map_err(|error| mcp::unusable(choice, &error))?;
+    let (live, offers) = live.map_err(|error| mcp::unusable(choice, &error))?;
     let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now());
-    let changes = old.as_ref().map(|old| diff(old, &new)).unwrap_or_default();
+    let new = new.with_offers(offers);
+    let changes = old.as_ref().map(|old| diff(&asked_for(old, choice), &new)).unwrap_or_default();
     if !args.diff {
         let bytes = new.to_bytes();
         let bytes = bytes.map_err(|error| Failure::new(Code::Manifest, error.to_string()))?;
@@ -49,6 +50,26 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let written = if globals.json { out.json(&told) } else { told.text(&mut out, &new, choice) };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
     Ok(if args.diff && !changes.is_empty() { Exit::Refused } else { Exit::Done })
+}
+
+/// The tools of a server, and what else it offers of which the operator speaks.
+async fn advertised(
+    choice: &ServerChoice,
+    session: &dyn Session,
+) -> Result<(Listing, Vec<Offer>), SessionError> {
+    let (_, live) = listed(session).await?;
+    let mut offers = Vec::new();
+    for kind in choice.offers.kinds() {
+        offers.extend(session.offers(kind).await?);
+    }
+    Ok((live, offers))
+}
+
+/// What of a manifest is asked for again: what the operator does not speak of any more is no change of the server's.
+fn asked_for(old: &Manifest, choice: &ServerChoice) -> Manifest {
+    let spoken_of = old.offers().filter(|offer| choice.offers.names(offer.kind()));
+    let spoken_of: Vec<Offer> = spoken_of.cloned().collect();
+    old.clone().with_offers(spoken_of)
 }
 
 fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
@@ -65,12 +86,20 @@ struct PinJson {
     manifest: String,
     written: bool,
     tools: Vec<ToolJson>,
+    offers: Vec<OfferJson>,
     changes: Vec<ChangeJson>,
 }
 
 #[derive(Debug, Serialize)]
 struct ToolJson {
     tool: String,
+    ruled: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct OfferJson {
+    kind: &'static str,
+    name: String,
     ruled: bool,
 }
 
@@ -87,6 +116,11 @@ impl PinJson {
             tool: tool.name().to_owned(),
             ruled: choice.rules.contains_key(tool.name()),
         });
+        let offers = new.offers().map(|offer| OfferJson {
+            kind: offer.kind().member(),
+            name: offer.name().to_owned(),
+            ruled: choice.offers.allows(offer),
+        });
         let changes = changes.iter().map(|change| ChangeJson {
             tool: change.tool.clone(),
             change: change.kind.as_str(),
@@ -97,6 +131,7 @@ impl PinJson {
             manifest: choice.manifest.display().to_string(),
             written,
             tools: tools.collect(),
+            offers: offers.collect(),
             changes: changes.collect(),
         }
     }
@@ -110,6 +145,10 @@ impl PinJson {
                 let ruled = choice.rules.contains_key(tool.name());
                 let rest = if ruled { "" } else { "; no rule says what it does" };
                 out.line(&format!("  {}{rest}", tool.words()))?;
+            }
+            for offer in new.offers() {
+                let rest = if choice.offers.allows(offer) { "" } else { "; no rule names it" };
+                out.line(&format!("  {}{rest}", offer.line()))?;
             }
             if !self.changes.is_empty() {
                 out.line("changed since the last pin:")?;

@@ -18,22 +18,31 @@ const UNSAID: &str = "application/octet-stream";
 /// or a capability that it asks for. That arguments are wrong is not among them: tools say so half-way, too.
 const NOT_TAKEN_UP: [i64; 6] = [-32601, -32600, -32700, -32020, -32021, -32022];
 
-/// What an answer that came says.
+/// What an answer to a call that came says.
 pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
+    match settled(reply) {
+        Ok(result) => Ok(complete(&result)),
+        Err(CallFailure::Failed(sentence)) => Ok(failed(sentence)),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The result of a request, where the server says that it is whole.
+pub(super) fn settled(reply: Reply) -> Result<Value, CallFailure> {
     match reply {
         Reply::Error(code, message) => {
             let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
             let sentence = format!("the server answered with error {code}: {message}");
-            if NOT_TAKEN_UP.contains(&code) {
-                return Err(CallFailure::NotSent(sentence));
-            }
-            Ok(failed(sentence))
+            Err(match NOT_TAKEN_UP.contains(&code) {
+                true => CallFailure::NotSent(sentence),
+                false => CallFailure::Failed(sentence),
+            })
         }
         Reply::Result(result) => match result.get("resultType").map(|kind| kind.as_str()) {
-            None | Some(Some("complete")) => Ok(complete(&result)),
-            Some(Some("input_required")) => {
-                Ok(failed("the server asks for more input, which is not offered".to_owned()))
-            }
+            None | Some(Some("complete")) => Ok(result),
+            Some(Some("input_required")) => Err(CallFailure::Failed(
+                "the server asks for more input, which is not offered".to_owned(),
+            )),
             Some(_) => Err(CallFailure::Unknown(
                 "the server goes on with the call by itself: what becomes of it is not known"
                     .to_owned(),
@@ -65,7 +74,7 @@ fn says_failure(said: &Value) -> bool {
 }
 
 /// One block, by its kind. What cannot be read leaves a word behind.
-pub(super) fn block(block: &Value) -> Block {
+pub(crate) fn block(block: &Value) -> Block {
     let text = |name: &str| block.get(name).and_then(Value::as_str);
     let kind = text("type").unwrap_or_default();
     let read = match kind {
@@ -85,7 +94,7 @@ pub(super) fn block(block: &Value) -> Block {
 }
 
 /// The contents of a resource: text, or bytes.
-pub(super) fn resource(value: &Value) -> Option<Resource> {
+pub(crate) fn resource(value: &Value) -> Option<Resource> {
     let text = |name: &str| value.get(name).and_then(Value::as_str);
     let body = match text("text") {
         Some(text) => Body::Text(text.to_owned()),

@@ -14,7 +14,7 @@ mod report;
 mod rule;
 mod server_name;
 mod shape;
-mod words;
+pub(crate) mod words;
 
 pub use diff::{Change, ChangeKind, diff};
 pub use likeness::Likeness;

@@ -2,7 +2,7 @@
 
 use portcullis_canon::{Object, Value};
 
-use super::{HostBlock, HostBody, HostResource};
+use super::{HostBlock, HostBody, HostMessage, HostResource, HostSays};
 use crate::session::Link;
 
 /// A block of the content of a result.
@@ -36,6 +36,23 @@ pub(super) fn resource(resource: &HostResource) -> Value {
         HostBody::Text(text) => object.insert("text", text.as_str()),
         HostBody::Base64(base64) => object.insert("blob", base64.as_str()),
     };
+    Value::Object(object)
+}
+
+/// A message of a prompt.
+pub(super) fn message(message: &HostMessage) -> Value {
+    let content = match &message.says {
+        HostSays::Block(says) => block(says),
+        HostSays::Text(text) => {
+            let mut object = Object::new();
+            object.insert("type", "text");
+            object.insert("text", text.as_str());
+            Value::Object(object)
+        }
+    };
+    let mut object = Object::new();
+    object.insert("role", if message.assistant { "assistant" } else { "user" });
+    object.insert("content", content);
     Value::Object(object)
 }
 

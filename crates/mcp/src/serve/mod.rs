@@ -21,6 +21,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+use crate::offer::OfferKind;
 use crate::session::Link;
 
 pub use self::http::{HttpAnswer, HttpDoor, HttpTerms};
@@ -110,6 +111,64 @@ pub struct HostReply {
     pub failed: bool,
 }
 
+/// What stands beside something that a host asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostAsk {
+    /// What the host says beside it (`_meta`).
+    pub meta: Object,
+    /// The conversation that the transport stands for; none where that is the connection itself.
+    pub connection: Option<String>,
+}
+
+/// One message of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMessage {
+    /// True for one of the model's, false for one of the person's.
+    pub assistant: bool,
+    /// What it says.
+    pub says: HostSays,
+}
+
+/// What a message of a prompt says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostSays {
+    /// Text.
+    Text(String),
+    /// Anything else.
+    Block(HostBlock),
+}
+
+/// How a value may go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCompletion {
+    /// At most 100 values.
+    pub values: Vec<String>,
+    /// How many there are in all, where that is known.
+    pub total: Option<u32>,
+    /// Whether there are more, where that is known.
+    pub has_more: Option<bool>,
+}
+
+/// Why a host does not get what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostRefusal {
+    /// There is no such thing for it.
+    Unknown,
+    /// What the person or the model reads.
+    Told(String),
+}
+
+/// Which of these a host is offered at all. It is told of no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedKinds {
+    /// Resources, and forms of their names.
+    pub resources: bool,
+    /// Prompts.
+    pub prompts: bool,
+    /// Completions.
+    pub completions: bool,
+}
+
 /// The host's ear while one of its calls is waited for.
 pub trait Hearing: Send + Sync {
     /// Says how far it is, where the host wants to be told. `so_far` only grows.
@@ -129,6 +188,47 @@ pub trait Served: Send + Sync + 'static {
 
     /// Performs one call. It is polled to its end, also when nobody waits for the answer any more.
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply>;
+
+    /// What else is served. What is not is no method for a host.
+    fn kinds(&self) -> ServedKinds {
+        ServedKinds::default()
+    }
+
+    /// The entries of a listing, the same ones as long as the connection lasts.
+    fn offers(&self, _: OfferKind) -> Vec<Object> {
+        Vec::new()
+    }
+
+    /// Reads a resource.
+    fn read<'a>(
+        &'a self,
+        _uri: String,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostResource>, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
+
+    /// Gets a prompt.
+    fn prompt<'a>(
+        &'a self,
+        _name: String,
+        _arguments: Object,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostMessage>, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
+
+    /// Completes a value. The parameters are those of the protocol.
+    fn complete<'a>(
+        &'a self,
+        _params: Object,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<HostCompletion, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
 }
 
 /// Why a host could not be served.

@@ -245,6 +245,14 @@ impl Answer {
         }
     }
 
+    /// What the tool gave back, for whoever asked for that and can be told of nothing else; otherwise the words.
+    pub(super) fn given(self) -> Result<Value, String> {
+        match self.said {
+            Said::Gave(value) => Ok(value),
+            Said::Prose(words) => Err(words),
+        }
+    }
+
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
         let failed = self.failed;

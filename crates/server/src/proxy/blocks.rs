@@ -2,7 +2,9 @@
 //! text has their names, sizes and digests in place of what they hold.
 
 use portcullis_canon::{Object, Value};
-use portcullis_mcp::{HostBlock, HostBody, HostResource, Link};
+use portcullis_mcp::{
+    HostBlock, HostBody, HostCompletion, HostMessage, HostResource, HostSays, Link,
+};
 
 /// The members of a result that name blobs, resources and links.
 const BLOBS: &str = "blobs";
@@ -42,6 +44,48 @@ pub(super) fn in_words(value: &Value) -> Value {
     rest
 }
 
+/// The resources of a result, in order. What one holds that was not kept is said in its text.
+pub(super) fn resources(value: &Value) -> Vec<HostResource> {
+    let mut value = value.clone();
+    entries(&mut value, RESOURCES).filter_map(|entry| resource(entry, true)).collect()
+}
+
+/// The messages of a prompt, in order, and a word in place of those that were not kept.
+pub(super) fn messages(value: &Value) -> Vec<HostMessage> {
+    let mut value = value.clone();
+    let mut messages: Vec<HostMessage> =
+        entries(&mut value, "messages").map(|m| message(m)).collect();
+    if let Some(left_out) = value.get("messages_left_out").and_then(Value::as_u64) {
+        let says = HostSays::Text(format!("[{left_out} messages were left out]"));
+        messages.push(HostMessage { assistant: false, says });
+    }
+    messages
+}
+
+/// One message has one block: what is not text, where it was kept.
+fn message(entry: &Object) -> HostMessage {
+    let (_, mut blocks) = apart(&Value::Object(entry.clone()));
+    let said = text(entry, TEXT).unwrap_or_default();
+    let says = match blocks.pop() {
+        Some(block) => HostSays::Block(block),
+        None if said.is_empty() && entry.len() > 1 => {
+            HostSays::Text("[content was left out: more than is kept of a result]".to_owned())
+        }
+        None => HostSays::Text(said.to_owned()),
+    };
+    HostMessage { assistant: text(entry, "role") == Some("assistant"), says }
+}
+
+/// How a value may go on.
+pub(super) fn completion(value: &Value) -> HostCompletion {
+    let values = value.get("values").and_then(Value::as_array).unwrap_or_default();
+    HostCompletion {
+        values: values.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        total: value.get("total").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()),
+        has_more: value.get("has_more").and_then(Value::as_bool),
+    }
+}
+
 type Take = fn(&Object) -> Option<HostBlock>;
 
 fn entries<'a>(value: &'a mut Value, member: &str) -> impl Iterator<Item = &'a mut Object> {
@@ -78,14 +122,18 @@ fn blob(entry: &Object) -> Option<HostBlock> {
 
 /// A resource that is there, be it with a beginning of its text alone.
 fn held(entry: &Object) -> Option<HostBlock> {
-    resource(entry).map(HostBlock::Resource)
+    resource(entry, false).map(HostBlock::Resource)
 }
 
-fn resource(entry: &Object) -> Option<HostResource> {
+fn resource(entry: &Object, missing: bool) -> Option<HostResource> {
     let uri = text(entry, "uri").filter(|_| is_named(entry))?;
     let body = match (text(entry, TEXT), text(entry, BASE64)) {
         (Some(text), _) => HostBody::Text(text.to_owned()),
         (None, Some(base64)) => HostBody::Base64(base64.to_owned()),
+        (None, None) if missing => {
+            let bytes = entry.get("bytes").and_then(Value::as_u64)?;
+            HostBody::Text(format!("[{bytes} bytes were left out: more than is kept of a result]"))
+        }
         (None, None) => return None,
     };
     let media_type = text(entry, "media_type").map(str::to_owned);
@@ -156,6 +204,30 @@ mod tests {
         check(text, rest, &[blocks.to_vec(), vec![HostBlock::Link(link)]].concat());
         // Whoever gets the text alone still reads what is text.
         assert_eq!(in_words(&value(text)), value(&text.replace(r#""base64":"AQ==","#, "")));
+        // Whoever reads a resource is told what is missing of it.
+        let missing = "[9 bytes were left out: more than is kept of a result]".to_owned();
+        assert_eq!(resources(&value(text)), [words, bytes, of_uri(None, HostBody::Text(missing))]);
+    }
+
+    #[test]
+    fn messages_are_told_apart_and_what_is_missing_is_said() {
+        let told = messages(&value(
+            r#"{"messages":[{"role":"user","text":"hi"},{"role":"assistant","resources":[{"bytes":2,"sha256":"a","text":"x","uri":"u:1"}]},{"resources":[{"bytes":9,"sha256":"a","uri":"u:1"}],"role":"user"},{"role":"user"}],"messages_left_out":3}"#,
+        ));
+        let text = |assistant, text: &str| HostMessage {
+            assistant,
+            says: HostSays::Text(text.to_owned()),
+        };
+        let held = HostBlock::Resource(of_uri(None, HostBody::Text("x".to_owned())));
+        let expected = [
+            text(false, "hi"),
+            HostMessage { assistant: true, says: HostSays::Block(held) },
+            text(false, "[content was left out: more than is kept of a result]"),
+            text(false, ""),
+            text(false, "[3 messages were left out]"),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(messages(&value("7")), []);
     }
 
     #[test]
