@@ -13,7 +13,7 @@ use portcullis_audit::keys::{
 };
 use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
-use portcullis_mcp::LoadReport;
+use portcullis_mcp::{LoadReport, McpOffers, McpTools, OfferLine, Session};
 use portcullis_sandbox::identity::LinuxProcesses;
 use portcullis_server::proxy::Completing;
 use portcullis_store::sqlite::open::OpenMode;
@@ -22,7 +22,7 @@ use portcullis_tools::{Files, HostTools};
 
 use crate::agent::{self, AgentChoice, Prepared};
 use crate::args::Globals;
-use crate::config::{self, Config};
+use crate::config::{self, Config, ServerChoice};
 use crate::failure::{Code, Failure};
 use crate::half_made;
 use crate::http::{self, For};
@@ -125,22 +125,32 @@ pub(crate) async fn gatehouse(
     Ok(Gatehouse { database: store, parts, remarks })
 }
 
-/// Everything for `proxy`: the same tools, each of which completes its run, and none that starts others.
+/// Everything for `proxy`: the same tools, each of which completes its run, none that starts others, and what MCP servers offer
+/// beside tools.
 pub(crate) async fn hosts_gatehouse(
     globals: &Globals,
     mode: OpenMode,
     config: &Config,
     files: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
-) -> Result<Gatehouse, Failure> {
-    let (sources, mut remarks) = sources(globals, config, files, None, For::Calls).await?;
+) -> Result<(Gatehouse, Vec<Arc<McpOffers>>), Failure> {
+    let Found { mut sources, sessions, mut remarks } =
+        sources(globals, config, files, None, For::Calls).await?;
+    let mut offers = Vec::new();
+    for (choice, session) in config.mcp.iter().zip(sessions) {
+        let (offered, lines) = mcp::offers(choice, session).await?;
+        remarks.extend(mcp::offer_remarks(choice, &lines));
+        let offered = Arc::new(offered);
+        sources.push(Arc::clone(&offered) as Arc<dyn ToolSource>);
+        offers.push(offered);
+    }
     let completing = |source| Arc::new(Completing::new(source)) as Arc<dyn ToolSource>;
     let tools = Tools::register(sources.into_iter().map(completing).collect())?;
     let (keys, made) = reviewers(globals, config)?;
     remarks.extend(made);
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
-    Ok(Gatehouse { database: store, parts, remarks })
+    Ok((Gatehouse { database: store, parts, remarks }, offers))
 }
 
 /// The tools of a host, but for those that are called like one of these.
@@ -171,7 +181,8 @@ pub(crate) async fn tools(
     recording: Option<&Path>,
     purpose: For,
 ) -> Result<(Tools, Vec<String>), Failure> {
-    let (mut sources, remarks) = sources(globals, config, files, recording, purpose).await?;
+    let Found { mut sources, remarks, .. } =
+        sources(globals, config, files, recording, purpose).await?;
     // No run is given them: only what was decided about them can be asked again.
     if purpose == For::Specs {
         let host = host_tools(config, &sources);
@@ -179,6 +190,15 @@ pub(crate) async fn tools(
     }
     let tools = Tools::register(sources)?;
     Ok((if config.children { tools.with_children()? } else { tools }, remarks))
+}
+
+/// Where tools come from.
+struct Found {
+    sources: Vec<Arc<dyn ToolSource>>,
+    /// The sessions with the MCP servers of the configuration, in its order; none where no server was started.
+    sessions: Vec<Arc<dyn Session>>,
+    /// What the operator should know of them, a sentence each.
+    remarks: Vec<String>,
 }
 
 /// Where tools come from: this folder if there is one, the network if the operator named places, and each MCP server.
@@ -189,9 +209,9 @@ async fn sources(
     files: Option<&Path>,
     recording: Option<&Path>,
     purpose: For,
-) -> Result<(Vec<Arc<dyn ToolSource>>, Vec<String>), Failure> {
+) -> Result<Found, Failure> {
     let mut sources = own_sources(globals, config, files, recording, purpose)?;
-    let mut remarks = Vec::new();
+    let (mut remarks, mut sessions) = (Vec::new(), Vec::new());
     match purpose {
         For::Specs => {
             for choice in &config.mcp {
@@ -201,10 +221,12 @@ async fn sources(
         }
         For::Calls => {
             let around = around(globals, config)?;
-            let sessions = mcp::connect_all(&config.mcp, &around).await?;
-            for (choice, session) in config.mcp.iter().zip(sessions) {
-                let (tools, report) = mcp::open(choice, session?, &taken(&sources)).await?;
-                if report.registered() == 0 {
+            let connected = mcp::connect_all(&config.mcp, &around).await?;
+            for (choice, session) in config.mcp.iter().zip(connected) {
+                let session = session?;
+                sessions.push(Arc::clone(&session));
+                let (tools, report) = mcp::open(choice, session, &taken(&sources)).await?;
+                if report.registered() == 0 && !choice.offers.lets_any_through() {
                     return Err(mcp::nothing(&report));
                 }
                 remarks.extend(mcp::remarks(&report));
@@ -212,21 +234,24 @@ async fn sources(
             }
         }
     }
-    Ok((sources, remarks))
+    Ok(Found { sources, sessions, remarks })
 }
+
+/// What became of the tools of a server, and of what else it offers to hosts of a proxy.
+pub(crate) type Report = (LoadReport, Vec<OfferLine>);
 
 /// What of each MCP server could be called in a run, without a folder of files.
 pub(crate) async fn reports(
     globals: &Globals,
     config: &Config,
-) -> Result<Vec<Result<LoadReport, Failure>>, Failure> {
+) -> Result<Vec<Result<Report, Failure>>, Failure> {
     let mut sources = own_sources(globals, config, None, None, For::Specs)?;
     let sessions = mcp::connect_all(&config.mcp, &around(globals, config)?).await?;
     let mut reports = Vec::with_capacity(sessions.len());
     for (choice, session) in config.mcp.iter().zip(sessions) {
         let opened = match session {
             Ok(session) => {
-                let opened = mcp::open(choice, Arc::clone(&session), &taken(&sources)).await;
+                let opened = reported(choice, &session, &taken(&sources)).await;
                 session.close().await;
                 opened
             }
@@ -238,6 +263,16 @@ pub(crate) async fn reports(
         }));
     }
     Ok(reports)
+}
+
+async fn reported(
+    choice: &ServerChoice,
+    session: &Arc<dyn Session>,
+    taken: &BTreeSet<String>,
+) -> Result<(McpTools, Report), Failure> {
+    let (tools, report) = mcp::open(choice, Arc::clone(session), taken).await?;
+    let (_, lines) = mcp::offers(choice, Arc::clone(session)).await?;
+    Ok((tools, (report, lines)))
 }
 
 /// What MCP servers are started among.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis::system::SystemClock;
-use portcullis_canon::Object;
+use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 use portcullis_egress::{CredentialFault, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
-    Answer, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES, Manifest,
-    ManifestError, McpTools, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session,
-    SessionError, Severity, Stdio, StdioServer, Terms,
+    Answer, Asks, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES,
+    Manifest, ManifestError, McpOffers, McpTools, Offer, OfferFate, OfferKind, OfferLine,
+    OfferTerms, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session, SessionError,
+    Severity, Stdio, StdioServer, Terms,
 };
 use portcullis_sandbox::child::{DEFAULT_PATH, find_program};
 use tokio::task::JoinSet;
@@ -209,6 +210,19 @@ impl Session for Housed {
         self.session.call(tool, arguments, deadline)
     }
 
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+        self.session.offers(kind)
+    }
+
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        self.session.ask(asks, params, deadline)
+    }
+
     fn changes(&self) -> u64 {
         self.session.changes()
     }
@@ -316,10 +330,43 @@ pub(crate) async fn open(
     let (manifest, place) = (manifest(choice)?, choice.place());
     let terms = terms(choice, &manifest, &place, taken);
     let clock = Arc::new(SystemClock::new());
-    McpTools::open(&choice.name, session, &terms, clock).await.map_err(|error| match error {
+    McpTools::open(&choice.name, session, &terms, clock)
+        .await
+        .map_err(|error| unopened(choice, error))
+}
+
+/// What the server offers beside tools to hosts of a proxy, and what became of all that it offers.
+pub(crate) async fn offers(
+    choice: &ServerChoice,
+    session: Arc<dyn Session>,
+) -> Result<(McpOffers, Vec<OfferLine>), Failure> {
+    let (manifest, place) = (manifest(choice)?, choice.place());
+    let terms = offer_terms(choice, &manifest, &place);
+    let clock = Arc::new(SystemClock::new());
+    McpOffers::open(&choice.name, session, &terms, clock)
+        .await
+        .map_err(|error| unopened(choice, error))
+}
+
+fn unopened(choice: &ServerChoice, error: OpenError) -> Failure {
+    match error {
         OpenError::Session(error) => unusable(choice, &error),
         OpenError::Manifest(error) => Failure::new(Code::Manifest, error.to_string()),
-    })
+    }
+}
+
+fn offer_terms<'a>(
+    choice: &'a ServerChoice,
+    manifest: &'a Manifest,
+    place: &'a str,
+) -> OfferTerms<'a> {
+    OfferTerms {
+        manifest,
+        rules: &choice.offers,
+        place,
+        deadline: choice.call,
+        max_result_bytes: choice.max_result_bytes,
+    }
 }
 
 /// The tools of a server by its manifest alone: nobody is connected.
@@ -329,6 +376,7 @@ pub(crate) fn look(
 ) -> Result<PinnedTools, Failure> {
     let (manifest, place) = (manifest(choice)?, choice.place());
     PinnedTools::of(&choice.name, &terms(choice, &manifest, &place, taken))
+        .and_then(|tools| tools.with_offers(&choice.name, &offer_terms(choice, &manifest, &place)))
         .map_err(|error| Failure::new(Code::Manifest, error.to_string()))
 }
 
@@ -350,4 +398,13 @@ pub(crate) fn remarks(report: &LoadReport) -> impl Iterator<Item = String> {
         }
     });
     told.map(|line| format!("of the MCP server `{}`, {line}", report.server))
+}
+
+/// The same of what a server offers beside tools: what a rule names and hosts are not shown.
+pub(crate) fn offer_remarks(
+    choice: &ServerChoice,
+    lines: &[OfferLine],
+) -> impl Iterator<Item = String> {
+    let missing = |line: &&OfferLine| !matches!(line.fate, OfferFate::Shown | OfferFate::Unruled);
+    lines.iter().filter(missing).map(|line| format!("of the MCP server `{}`, {line}", choice.name))
 }

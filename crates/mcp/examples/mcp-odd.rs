@@ -183,6 +183,15 @@ impl Server {
             "subscriptions/listen" => self.listened(&id),
             "tools/list" => self.listed(&id, message),
             "tools/call" => self.called(&id, message),
+            "resources/list" => self.offered(&id, message, "resources"),
+            "resources/templates/list" => self.offered(&id, message, "resourceTemplates"),
+            "prompts/list" => self.offered(&id, message, "prompts"),
+            "resources/read" => self.read(&id, message),
+            "prompts/get" => self.got(&id),
+            "completion/complete" => result(
+                &id,
+                &format!(r#"{{"completion":{{"values":[{}]}}}}"#, vec!["\"v\""; 5_000].join(",")),
+            ),
             "notifications/cancelled" => self.note("cancelled"),
             // The answer to the question of ours that stands above a call.
             "" => {
@@ -223,8 +232,13 @@ impl Server {
             "unknown-revision" => "1999-01-01",
             _ => "2025-11-25",
         };
-        let capabilities =
-            if self.is("no-tools") { "{}" } else { r#"{"tools":{"listChanged":true}}"# };
+        let capabilities = match self.mode.as_str() {
+            "no-tools" => "{}",
+            mode if mode.starts_with("offers") => {
+                r#"{"resources":{},"prompts":{"listChanged":true},"completions":{}}"#
+            }
+            _ => r#"{"tools":{"listChanged":true}}"#,
+        };
         result(
             id,
             &format!(
@@ -307,6 +321,69 @@ impl Server {
                 r#"{"tools":[{"name":"count","Name":"x","inputSchema":{"maximum":9007199254740993}}]}"#,
             ),
         }
+    }
+
+    /// What is offered beside tools.
+    fn offered(&self, id: &str, message: &Value, member: &str) {
+        let cursor = message.pointer("/params/cursor").and_then(Value::as_str).unwrap_or("0");
+        let page: u64 = cursor.parse().unwrap();
+        let key = match member {
+            "resources" => "uri",
+            "prompts" => "name",
+            _ => "uriTemplate",
+        };
+        let listed = |entries: &[String], next: Option<u64>| {
+            let next = next.map_or_else(String::new, |next| format!(r#","nextCursor":"{next}""#));
+            result(id, &format!(r#"{{"{member}":[{}]{next}}}"#, entries.join(",")));
+        };
+        let entry = |name: &str, more: &str| format!(r#"{{"{key}":"{name}"{more}}}"#);
+        match self.mode.as_str() {
+            "offers-hang" => {}
+            "offers-flood" => {
+                let entries: Vec<_> =
+                    (0..600).map(|n| entry(&format!("n:{page}-{n}"), "")).collect();
+                listed(&entries, Some(page + 1));
+            }
+            "offers-heavy" => {
+                let more = format!(r#","description":"{}""#, "x".repeat(1 << 20));
+                listed(&[entry(&format!("n:{page}"), &more)], Some(page + 1));
+            }
+            "offers-endless" => listed(&[], Some(page + 1)),
+            "offers-twice" => listed(&[entry("n:1", ""), entry("n:1", r#","name":"other""#)], None),
+            "offers-odd" => listed(&["7".to_owned()], None),
+            "offers-refused" => error(id, -32000, "no"),
+            // What was said of it is another thing with each listing.
+            "offers-changed" => {
+                self.note("listed");
+                let told = std::fs::read_to_string(self.file.as_ref().unwrap()).unwrap();
+                let more = format!(r#","description":"{}""#, told.lines().count());
+                listed(&[entry("n:1", &more)], None);
+            }
+            _ => listed(
+                &[entry("n:1", r#","description":"The first.","icons":[{"src":"n:2"}]"#)],
+                None,
+            ),
+        }
+    }
+
+    fn read(&self, id: &str, message: &Value) {
+        let uri = message.pointer("/params/uri").and_then(Value::as_str).unwrap_or_default();
+        self.note(uri);
+        let held = |more: &str| result(id, &format!(r#"{{"contents":[{{{more}}}]}}"#));
+        match uri {
+            "n:other" => held(r#""uri":"file:///etc/passwd","text":"root""#),
+            "n:huge" => held(&format!(r#""uri":"n:huge","blob":"{}""#, "AAAA".repeat(2_000_000))),
+            "n:long" => held(&format!(r#""uri":"n:long","text":"{}""#, "x".repeat(8_000_000))),
+            "n:none" => error(id, -32002, "no such resource"),
+            "n:more" => result(id, r#"{"resultType":"input_required","inputRequests":{}}"#),
+            "n:hang" => {}
+            _ => held(&format!(r#""uri":"{uri}","text":"hello""#)),
+        }
+    }
+
+    fn got(&self, id: &str) {
+        say(r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
+        result(id, r#"{"messages":[{"role":"user","content":{"type":"text","text":"hello"}}]}"#);
     }
 
     fn called(&self, id: &str, message: &Value) {

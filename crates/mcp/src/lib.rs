@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod offer;
 mod pin;
 mod reopening;
 mod serve;
@@ -30,6 +31,10 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use offer::{
+    MAX_OFFERS, McpOffers, Offer, OfferError, OfferFate, OfferKind, OfferLine, OfferRules,
+    OfferTerms, UriRule, UriRuleError,
+};
 pub use pin::{
     Change, ChangeKind, Fate, FileFault, Likeness, LoadReport, Loaded, LoadedTool,
     MAX_MANIFEST_BYTES, MAX_PINNED_FILE_BYTES, MAX_PINNED_FILES, Manifest, ManifestError,
@@ -38,8 +43,11 @@ pub use pin::{
 };
 pub use reopening::{Opening, Reopening};
 pub use serve::{
-    Hearing, HostBlob, HostCall, HostReply, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
-    ServeError, Served, ServedTool, serve,
+    Hearing, HostAsk, HostBlock, HostBody, HostCall, HostCompletion, HostMessage, HostRefusal,
+    HostReply, HostResource, HostSays, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
+    ServeError, Served, ServedKinds, ServedTool, serve,
 };
-pub use session::{Answer, Block, CallFailure, Session, SessionError};
+pub use session::{
+    Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource, Session, SessionError,
+};
 pub use source::{McpTools, OpenError, PinnedTools, listed};

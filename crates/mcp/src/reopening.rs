@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portcullis_canon::Object;
+use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::{BoxFuture, Clock, Monotonic};
 
 use crate::listing::Listing;
-use crate::session::{Answer, CallFailure, Session, SessionError};
+use crate::offer::{Offer, OfferKind};
+use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// The wait before the second new session in a row; each further one waits twice as long, up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -132,6 +133,27 @@ impl Session for Reopening {
         Box::pin(async move { session.call(&tool, arguments, deadline).await })
     }
 
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+        Box::pin(async move { self.standing().await?.offers(kind).await })
+    }
+
+    /// A prompt is asked for as a tool is called: only of the session in which it was listed. The others need no listing.
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        Box::pin(async move {
+            let session = match asks {
+                Asks::Prompt => Ok(Arc::clone(&self.current().session)),
+                Asks::Read | Asks::Complete => self.standing().await,
+            };
+            let session = session.map_err(|error| CallFailure::NotSent(error.to_string()))?;
+            session.ask(asks, params, deadline).await
+        })
+    }
+
     fn changes(&self) -> u64 {
         self.current().changes()
     }
@@ -186,6 +208,25 @@ mod tests {
                 match ended {
                     true => Err(CallFailure::NotSent("it is over".to_owned())),
                     false => Err(CallFailure::Unknown("lost".to_owned())),
+                }
+            })
+        }
+
+        fn offers(&self, _: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn ask(
+            &self,
+            asks: Asks,
+            _: Object,
+            _: Duration,
+        ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+            let ended = self.has_ended();
+            Box::pin(async move {
+                match ended {
+                    true => Err(CallFailure::NotSent("it is over".to_owned())),
+                    false => Ok(Value::from(asks.method())),
                 }
             })
         }
@@ -247,6 +288,22 @@ mod tests {
         assert!(matches!(scene.call().await, CallFailure::Unknown(_)));
         scene.session.list().await.unwrap();
         assert_eq!(scene.opened(), 2, "one that stands stays");
+    }
+
+    #[tokio::test]
+    async fn what_needs_no_listing_opens_the_next_session_and_a_prompt_does_not() {
+        let scene = Scene::new();
+        let ask = |asks| scene.session.ask(asks, Object::new(), GOOD);
+        scene.end();
+        assert!(matches!(ask(Asks::Prompt).await, Err(CallFailure::NotSent(_))));
+        assert_eq!(scene.opened(), 1);
+        ask(Asks::Read).await.unwrap();
+        assert_eq!(
+            (scene.opened(), scene.session.changes()),
+            (2, 1),
+            "tools are not yet listed again"
+        );
+        ask(Asks::Prompt).await.unwrap();
     }
 
     #[tokio::test]

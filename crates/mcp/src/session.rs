@@ -6,6 +6,7 @@ use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 
 use crate::listing::{Listing, ListingError};
+use crate::offer::{Offer, OfferError, OfferKind};
 use crate::pin::FileFault;
 
 /// A connection to one server. It is closed by being dropped, descendants of the server's process included.
@@ -27,7 +28,24 @@ pub trait Session: Send + Sync {
         deadline: Duration,
     ) -> BoxFuture<'_, Result<Answer, CallFailure>>;
 
-    /// How often the server said that its tools changed. A listing is good while this stands still.
+    /// All pages of a kind, within the bounds of the connection; nothing where the server offers none.
+    ///
+    /// # Errors
+    /// [`SessionError`] says at which stage it failed.
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>>;
+
+    /// Asks for a resource, a prompt or a completion, with the parameters of the protocol, and gives the result as it came.
+    ///
+    /// # Errors
+    /// [`CallFailure`] says what is known.
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>>;
+
+    /// How often the server said that its tools or prompts changed. A listing is good while this stands still.
     fn changes(&self) -> u64;
 
     /// Whether the server's end is seen: it ended, or closed the connection, though nobody here closed it, and did nothing
@@ -68,11 +86,40 @@ pub enum SessionError {
     #[error("closed the connection while {0}")]
     Closed(&'static str),
     /// More pages, bytes, or the same cursor again.
-    #[error("listed its tools without end: {0}")]
-    Unbounded(&'static str),
+    #[error("listed its {0} without end: {1}")]
+    Unbounded(&'static str, &'static str),
     /// What it listed cannot be used.
     #[error(transparent)]
     Listing(#[from] ListingError),
+    /// What it listed beside its tools cannot be used.
+    #[error(transparent)]
+    Offers(#[from] OfferError),
+}
+
+/// What a server is asked for beside calls of its tools. None of it changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asks {
+    /// What a resource holds.
+    Read,
+    /// The messages of a prompt.
+    Prompt,
+    /// How a value of a prompt or of a resource's name may go on.
+    Complete,
+}
+
+impl Asks {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Prompt, Self::Complete];
+
+    /// The protocol's name for the request.
+    #[must_use]
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Read => "resources/read",
+            Self::Prompt => "prompts/get",
+            Self::Complete => "completion/complete",
+        }
+    }
 }
 
 /// What a server answered to a call: a known outcome, whatever it says.
@@ -91,21 +138,58 @@ pub struct Answer {
 pub enum Block {
     /// Text.
     Text(String),
-    /// An image, audio, or the bytes of an embedded resource.
+    /// An image or audio.
     Blob {
         /// The media type, as the server says it.
         media_type: String,
         /// The decoded bytes.
         bytes: Vec<u8>,
     },
-    /// A link, which is not followed.
-    Link {
-        /// Where it points.
-        uri: String,
-        /// What the server calls it.
-        name: String,
-    },
+    /// A resource, with what it holds.
+    Resource(Resource),
+    /// A link to one, which is not followed.
+    Link(Link),
 }
+
+/// The contents of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Its name, at most [`MAX_URI_BYTES`]: what the server says.
+    pub uri: String,
+    /// The media type, where the server says one.
+    pub media_type: Option<String>,
+    /// What it holds.
+    pub body: Body,
+}
+
+/// What a resource holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Text.
+    Text(String),
+    /// Decoded bytes.
+    Bytes(Vec<u8>),
+}
+
+/// A link to a resource, in the server's words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Where it points, at most [`MAX_URI_BYTES`].
+    pub uri: String,
+    /// Its name.
+    pub name: String,
+    /// What a person reads in place of the name.
+    pub title: Option<String>,
+    /// What is said of it.
+    pub description: Option<String>,
+    /// The media type.
+    pub media_type: Option<String>,
+    /// Its size in bytes.
+    pub size: Option<u64>,
+}
+
+/// The longest URI of a resource, in bytes. A longer one is none: cut, it would be another one.
+pub const MAX_URI_BYTES: usize = 2_048;
 
 /// How a call failed without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,4 +200,7 @@ pub enum CallFailure {
     /// It was sent, and what became of it is not known.
     #[error("{0}")]
     Unknown(String),
+    /// The server answered that it failed. A call of a tool says so in its [`Answer`].
+    #[error("{0}")]
+    Failed(String),
 }

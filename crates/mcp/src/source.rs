@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::answer::outcome;
 use crate::listing::Listing;
+use crate::offer::{McpOffers, OfferTerms};
 use crate::pin::{
     LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
 };
@@ -95,10 +96,7 @@ impl McpTools {
         let passed = Duration::from_micros(self.clock.monotonic().micros_since(begun));
         let left = deadline.saturating_sub(passed);
         let answer = self.session.call(tool.server_name(), arguments, left).await;
-        let answer = answer.map_err(|failure| match failure {
-            CallFailure::NotSent(message) => nothing(&message),
-            CallFailure::Unknown(message) => ToolFailure::Unknown { message: one_line(&message) },
-        })?;
+        let answer = answer.map_err(failure)?;
         let content = content(&answer, tool.spec())?;
         let origin = Origin::external(&format!("{}/{}", self.server, tool.server_name()));
         Ok(ToolOutput { content, labels: Some(Labels::of(origin)) })
@@ -173,6 +171,19 @@ impl PinnedTools {
         let loaded = load_pinned(server, terms)?;
         Ok(Self(loaded.tools.iter().map(|tool| tool.spec().clone()).collect()))
     }
+
+    /// These, and the tools by which the hosts of a proxy have what else the server offers.
+    ///
+    /// # Errors
+    /// [`OtherServer`] when the manifest is another's.
+    pub fn with_offers(
+        mut self,
+        server: &ServerName,
+        terms: &OfferTerms<'_>,
+    ) -> Result<Self, OtherServer> {
+        self.0.extend(McpOffers::specs_of(server, terms)?);
+        Ok(self)
+    }
 }
 
 impl ToolSource for PinnedTools {
@@ -194,14 +205,26 @@ impl ToolSource for PinnedTools {
 /// # Errors
 /// [`SessionError`], also when they changed each of three times.
 pub async fn listed(session: &dyn Session) -> Result<(u64, Listing), SessionError> {
+    steady(session, "tools", || session.list()).await
+}
+
+/// What was listed while the server did not say that anything changed, and the count at that time.
+pub(crate) async fn steady<T, L>(
+    session: &dyn Session,
+    what: &'static str,
+    list: impl Fn() -> L,
+) -> Result<(u64, T), SessionError>
+where
+    L: Future<Output = Result<T, SessionError>>,
+{
     for _ in 0..MOST_LISTINGS {
         let before = session.changes();
-        let live = session.list().await?;
+        let live = list().await?;
         if session.changes() == before {
             return Ok((before, live));
         }
     }
-    Err(SessionError::Unbounded("they changed each time"))
+    Err(SessionError::Unbounded(what, "they changed each time"))
 }
 
 /// The arguments as the server names them. What is fixed is in them already: it was checked and recorded with the rest.
@@ -233,7 +256,16 @@ fn content(answer: &Answer, spec: &ToolSpec) -> Result<Vec<u8>, ToolFailure> {
     }
 }
 
-fn nothing(message: &str) -> ToolFailure {
+/// What is known of a request that has no result.
+pub(crate) fn failure(failure: CallFailure) -> ToolFailure {
+    match failure {
+        CallFailure::NotSent(message) => nothing(&message),
+        CallFailure::Unknown(message) => ToolFailure::Unknown { message: one_line(&message) },
+        CallFailure::Failed(message) => ToolFailure::Failed { message: one_line(&message) },
+    }
+}
+
+pub(crate) fn nothing(message: &str) -> ToolFailure {
     ToolFailure::NothingHappened { message: one_line(message) }
 }
 

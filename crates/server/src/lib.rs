@@ -20,7 +20,7 @@
 //!
 //! /// `wakes` observes the store of `parts`; `host` is one end of a connection.
 //! async fn talk(parts: Parts, wakes: Arc<Wakes>, host: tokio::io::DuplexStream) -> Result<(), ServeError> {
-//!     let proxy = Proxy::open(parts, Settings::of("ann"), wakes, Arc::new(Quiet));
+//!     let proxy = Proxy::open(parts, Settings::of("ann"), wakes, Arc::new(Quiet), Vec::new());
 //!     let Ok(proxy) = proxy else { return Ok(()) };
 //!     let (read, write) = tokio::io::split(host);
 //!     serve(Arc::new(proxy), read, write, std::future::pending()).await

@@ -3,10 +3,10 @@
 use std::io;
 
 use portcullis_canon::{Object, Value};
-use portcullis_mcp::LoadReport;
+use portcullis_mcp::{OfferFate, OfferLine};
 
 use crate::args::Globals;
-use crate::assemble;
+use crate::assemble::{self, Report};
 use crate::config::{self, ServerChoice};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -24,18 +24,20 @@ pub(crate) async fn run(_: Args, globals: &Globals) -> Result<Exit, Failure> {
     let mut out = Out::new();
     let written = if globals.json { json(&mut out, &checked) } else { told(&mut out, &checked) };
     written.and_then(|()| out.flush()).map_err(|error| Failure::output(&error))?;
-    let good = |report: &Result<LoadReport, Failure>| {
-        report.as_ref().is_ok_and(|report| report.registered() > 0)
+    let good = |report: &Result<Report, Failure>| {
+        report.as_ref().is_ok_and(|(tools, offers)| {
+            tools.registered() > 0 || offers.iter().any(|line| line.fate == OfferFate::Shown)
+        })
     };
     Ok(if reports.iter().all(good) { Exit::Done } else { Exit::Refused })
 }
 
-type Checked<'a> = (&'a ServerChoice, &'a Result<LoadReport, Failure>);
+type Checked<'a> = (&'a ServerChoice, &'a Result<Report, Failure>);
 
 fn json(out: &mut Out, checked: &[Checked<'_>]) -> io::Result<()> {
     let servers = checked.iter().map(|(choice, report)| {
         let (mut object, code, error) = match report {
-            Ok(report) => (report.value(), Value::Null, Value::Null),
+            Ok((tools, _)) => (tools.value(), Value::Null, Value::Null),
             Err(failure) => {
                 let mut object = Object::new();
                 object.insert("server", choice.name.as_str());
@@ -46,6 +48,8 @@ fn json(out: &mut Out, checked: &[Checked<'_>]) -> io::Result<()> {
             }
         };
         if let Value::Object(object) = &mut object {
+            let offers = report.as_ref().map_or(&[][..], |(_, offers)| offers.as_slice());
+            object.insert("offers", offers.iter().map(OfferLine::value).collect::<Vec<_>>());
             object.insert("code", code);
             object.insert("error", error);
         }
@@ -62,11 +66,12 @@ fn told(out: &mut Out, checked: &[Checked<'_>]) -> io::Result<()> {
     }
     for (choice, report) in checked {
         match report {
-            Ok(report) => {
+            Ok((report, offers)) => {
                 let all = text::counted(report.lines.len(), "tool");
                 let registered = report.registered();
                 out.line(&format!("`{}`: {registered} of {all} can be called", choice.name))?;
                 report.lines.iter().try_for_each(|line| out.line(&format!("  {line}")))?;
+                offers.iter().try_for_each(|line| out.line(&format!("  {line}")))?;
             }
             Err(failure) => out.line(&format!("`{}`: {failure}", choice.name))?,
         }

@@ -5,7 +5,10 @@ use std::io;
 use portcullis::system::SystemClock;
 use portcullis_canon::Digest;
 use portcullis_domain::ports::Clock as _;
-use portcullis_mcp::{Change, FileFault, Manifest, PinnedFiles, PinnedTool, diff, listed};
+use portcullis_mcp::{
+    Change, FileFault, Listing, Manifest, Offer, PinnedFiles, PinnedTool, Session, SessionError,
+    diff, listed,
+};
 use serde::Serialize;
 
 use crate::args::Globals;
@@ -43,12 +46,15 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         return Ok(Exit::Refused);
     }
     let session = mcp::connect_with(choice, &around, files.clone()).await?;
-    let listing = listed(session.as_ref()).await;
+    let live = advertised(choice, session.as_ref()).await;
     session.close().await;
-    let (_, live) = listing.map_err(|error| mcp::unusable(choice, &error))?;
-    let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now()).with_files(files);
+    let (live, also) = live.map_err(|error| mcp::unusable(choice, &error))?;
+    let new = Manifest::pin(choice.name.clone(), &live, SystemClock::new().now());
+    let new = new.with_files(files).with_offers(also);
     told.tools = tools(choice, &new);
-    told.changes = old.as_ref().map(|old| diff(old, &new)).map_or_else(Vec::new, changes);
+    told.offers = offers(choice, &new);
+    let old = old.as_ref().map(|old| diff(&asked_for(old, choice), &new));
+    told.changes = old.map_or_else(Vec::new, changes);
     if !args.diff {
         let bytes = new.to_bytes();
         let bytes = bytes.map_err(|error| Failure::new(Code::Manifest, error.to_string()))?;
@@ -57,6 +63,26 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     }
     told.print(globals)?;
     Ok(if args.diff && !told.changes.is_empty() { Exit::Refused } else { Exit::Done })
+}
+
+/// The tools of a server, and what else it offers of which the operator speaks.
+async fn advertised(
+    choice: &ServerChoice,
+    session: &dyn Session,
+) -> Result<(Listing, Vec<Offer>), SessionError> {
+    let (_, live) = listed(session).await?;
+    let mut offers = Vec::new();
+    for kind in choice.offers.kinds() {
+        offers.extend(session.offers(kind).await?);
+    }
+    Ok((live, offers))
+}
+
+/// What of a manifest is asked for again: what the operator does not speak of any more is no change of the server's.
+fn asked_for(old: &Manifest, choice: &ServerChoice) -> Manifest {
+    let spoken_of = old.offers().filter(|offer| choice.offers.names(offer.kind()));
+    let spoken_of: Vec<Offer> = spoken_of.cloned().collect();
+    old.clone().with_offers(spoken_of)
 }
 
 fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
@@ -75,6 +101,7 @@ struct PinJson {
     files: Vec<FileJson>,
     file_changes: Vec<String>,
     tools: Vec<ToolJson>,
+    offers: Vec<OfferJson>,
     changes: Vec<ChangeJson>,
 }
 
@@ -93,6 +120,15 @@ struct ToolJson {
 }
 
 #[derive(Debug, Serialize)]
+struct OfferJson {
+    kind: &'static str,
+    name: String,
+    ruled: bool,
+    #[serde(skip)]
+    line: String,
+}
+
+#[derive(Debug, Serialize)]
 struct ChangeJson {
     tool: String,
     change: &'static str,
@@ -106,6 +142,16 @@ fn tools(choice: &ServerChoice, new: &Manifest) -> Vec<ToolJson> {
         words: tool.words(),
     };
     new.tools().map(tool).collect()
+}
+
+fn offers(choice: &ServerChoice, new: &Manifest) -> Vec<OfferJson> {
+    let offer = |offer: &Offer| OfferJson {
+        kind: offer.kind().member(),
+        name: offer.name().to_owned(),
+        ruled: choice.offers.allows(offer),
+        line: offer.line(),
+    };
+    new.offers().map(offer).collect()
 }
 
 fn changes(changes: Vec<Change>) -> Vec<ChangeJson> {
@@ -131,6 +177,7 @@ impl PinJson {
             files: files.iter().map(file).collect(),
             file_changes: differences.iter().map(FileFault::to_string).collect(),
             tools: Vec::new(),
+            offers: Vec::new(),
             changes: Vec::new(),
         }
     }
@@ -153,6 +200,10 @@ impl PinJson {
             for tool in &self.tools {
                 let rest = if tool.ruled { "" } else { "; no rule says what it does" };
                 out.line(&format!("  {}{rest}", tool.words))?;
+            }
+            for offer in &self.offers {
+                let rest = if offer.ruled { "" } else { "; no rule names it" };
+                out.line(&format!("  {}{rest}", offer.line))?;
             }
             for file in &self.files {
                 out.line(&format!("  {} {}", file.digest, text::one_line(&file.path, 300)))?;

@@ -1,6 +1,6 @@
 //! `[mcp.servers.NAME]`: the servers whose tools a run has, how each is reached, and the rules for each tool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::recovery::Probe;
 use portcullis_domain::tool::EffectClass;
 use portcullis_egress::{Reach, Target};
-use portcullis_mcp::{HttpServer, MAX_PINNED_FILES, ServerName, ToolRule};
+use portcullis_mcp::{
+    HttpServer, MAX_PINNED_FILES, OfferRules, ServerName, ToolRule, UriRule, UriRuleError,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -43,6 +45,8 @@ pub(crate) struct ServerChoice {
     pub(crate) max_result_bytes: u64,
     /// The rules, by the server's names of its tools.
     pub(crate) rules: BTreeMap<String, ToolRule>,
+    /// What hosts of a proxy may have of it beside tools.
+    pub(crate) offers: OfferRules,
 }
 
 /// How a server is reached.
@@ -154,6 +158,10 @@ struct RawServer {
     timeout_ms: Given,
     #[serde(default)]
     max_result_bytes: Given,
+    resources: Option<Vec<Spanned<String>>>,
+    prompts: Option<BTreeSet<String>>,
+    #[serde(default)]
+    completions: bool,
     #[serde(default)]
     tools: BTreeMap<String, Spanned<RawTool>>,
 }
@@ -235,6 +243,11 @@ impl RawServer {
             _ => return Err(Misfit::at(&name.span(), EITHER)),
         };
         let usual = || PathBuf::from(format!("{server}.manifest.json"));
+        let offers = OfferRules {
+            resources: self.resources.as_deref().map(uris).transpose()?,
+            prompts: self.prompts,
+            completions: self.completions,
+        };
         let rules = self.tools.into_iter().map(|(tool, raw)| Ok((tool, rule(raw)?)));
         let millis = |number: Option<u64>| number.map(Duration::from_millis);
         Ok(ServerChoice {
@@ -243,6 +256,7 @@ impl RawServer {
             connect: millis(CONNECT_MS.read(&self.connect_timeout_ms)?).unwrap_or(CONNECT),
             call: millis(CALL_MS.read(&self.timeout_ms)?).unwrap_or(CALL),
             max_result_bytes: RESULT_BYTES.read(&self.max_result_bytes)?.unwrap_or(RESULT),
+            offers,
             rules: rules.collect::<Result<_, _>>()?,
             name: server,
         })
@@ -328,6 +342,16 @@ impl RawServer {
         };
         Ok(RemoteServer { server, credential, settings: settings(url, &written, private) })
     }
+}
+
+/// Which resources may be read.
+fn uris(said: &[Spanned<String>]) -> Result<Vec<UriRule>, Misfit> {
+    let rule = |text: &Spanned<String>| {
+        text.get_ref()
+            .parse()
+            .map_err(|error: UriRuleError| Misfit::at(&text.span(), error.to_string()))
+    };
+    said.iter().map(rule).collect()
 }
 
 /// What makes one server behind a URL another one than the next.
@@ -474,6 +498,20 @@ mod tests {
     }
 
     #[test]
+    fn what_hosts_may_have_beside_tools_is_closed_until_it_is_named() {
+        let servers = good(
+            "[mcp.servers.a]\ncommand = 'a'\n[mcp.servers.b]\ncommand = 'b'\nresources = ['n://one', 'n://all/*']\n\
+             prompts = ['sum']\ncompletions = true\n[mcp.servers.c]\ncommand = 'c'\nresources = []\n",
+        );
+        let [a, b, c] = &servers[..] else { panic!("three servers") };
+        assert_eq!(a.offers, OfferRules::default());
+        let rules: Vec<String> = b.offers.uris().map(ToString::to_string).collect();
+        assert_eq!(rules, ["n://one", "n://all/*"]);
+        assert!(b.offers.gets("sum") && !b.offers.gets("other") && b.offers.completions);
+        assert_eq!(c.offers.resources, Some(Vec::new()));
+    }
+
+    #[test]
     fn what_does_not_fit_is_named_by_its_place() {
         let server = |rest: &str| format!("[mcp.servers.bank]\ncommand = 'b'\n{rest}\n");
         let tool = |rest: &str| server(&format!("[mcp.servers.bank.tools.pay]\n{rest}"));
@@ -489,6 +527,8 @@ mod tests {
         bad(&server("pin_files = ['']"), "line 3, column 14: `pin_files` names files");
         bad(&server("pin_program = 1"), "line 3, column 15: invalid type");
         bad(&server("inherit_env = ['']"), "line 3, column 16: not the name of a variable");
+        bad(&server("resources = ['a://b', '*']"), "line 3, column 23: a resource is named by its");
+        bad(&server("prompts = 'sum'"), "line 3, column 11: invalid type");
         bad(&server("timeout_ms = 1"), "line 3, column 14: `timeout_ms` is a whole number");
         bad(&server("private = false"), "line 3, column 11: only a server with a `url` has this");
         bad(&server("credential = 'k'"), "line 3, column 14: only a server with a `url` has this");

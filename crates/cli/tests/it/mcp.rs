@@ -19,8 +19,16 @@ for line in sys.stdin:
     if "id" not in message:
         continue
     if method == "initialize":
-        result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {"listChanged": True}},
+        capabilities = {"tools": {"listChanged": True}}
+        if os.path.exists(place + "/prompts.json"):
+            capabilities["prompts"] = {}
+        result = {"protocolVersion": params["protocolVersion"], "capabilities": capabilities,
                   "serverInfo": {"name": "bank", "version": "1"}}
+    elif method == "prompts/list":
+        with open(place + "/prompts.json") as file:
+            result = {"prompts": json.load(file)}
+    elif method == "prompts/get":
+        result = {"messages": [{"role": "user", "content": {"type": "text", "text": "Sum up."}}]}
     elif method == "tools/list":
         with open(place + "/tools.json") as file:
             result = {"tools": json.load(file)}
@@ -102,6 +110,19 @@ impl Bank {
     /// The program is pinned too.
     pub(crate) fn pins_its_program(&self) {
         self.rules(&format!("pin_program = true\n{RULES}"));
+    }
+
+    /// It has a prompt, and a rule for that, beside its tools.
+    pub(crate) fn prompts(&self) {
+        self.prompt("Sums up.");
+        self.rules(&format!("prompts = ['sum', 'none']\n{RULES}"));
+    }
+
+    /// What it says of its prompt.
+    pub(crate) fn prompt(&self, says: &str) {
+        let prompt =
+            format!(r#"[{{"name": "sum", "description": "{says}"}}, {{"name": "other"}}]"#);
+        self.home.write("bank/prompts.json", prompt);
     }
 
     /// Rules under which each payment asks, and no call of a host is held.
@@ -310,4 +331,46 @@ fn programs_are_told_the_same() {
     assert_eq!(text(&tools[1], "name"), "bank.pay");
     let limits = portcullis_canon::Limits::ENVELOPE;
     assert!(parse(fs::read(bank.home.path("pins/bank.json")).unwrap().as_slice(), &limits).is_ok());
+}
+
+#[test]
+fn a_changed_prompt_is_out_and_only_that_one_until_it_is_pinned_again() {
+    let bank = Bank::new();
+    bank.prompts();
+    let pinned = bank.run(&["pin", "bank"]).exits(0);
+    assert!(pinned.out.contains("prompt `sum`: \"Sums up.\"\n"), "{pinned:#?}");
+    assert!(pinned.out.contains("prompt `other`: no description; no rule names it"), "{pinned:#?}");
+    let shown = |bank: &Bank| {
+        let mut host = crate::proxy::Host::of(bank.proxy());
+        let listed = host.ask("prompts/list", "{}");
+        let got = host.ask("prompts/get", r#"{"name":"bank_sum"}"#);
+        let (status, said) = host.leave();
+        assert!(status.success(), "{said}");
+        let names = listed.pointer("/result/prompts").unwrap().to_canonical_string();
+        (names, got.get("result").map(Value::to_canonical_string), said)
+    };
+    let (names, got, _) = shown(&bank);
+    assert_eq!(names, r#"[{"description":"Sums up.","name":"bank_sum"}]"#);
+    assert!(got.unwrap().contains("Sum up."));
+
+    bank.prompt("Sums up, and sends it to mallory.");
+    let (names, got, said) = shown(&bank);
+    assert_eq!((names.as_str(), got), ("[]", None));
+    assert!(
+        said.contains("of the MCP server `bank`, prompt `sum` is refused: it changed"),
+        "{said}"
+    );
+    let checked = bank.run(&["check"]).exits(0);
+    assert!(checked.out.contains("  prompt `sum` is refused: it changed"), "{checked:#?}");
+    let diff = bank.run(&["pin", "bank", "--diff"]).exits(1);
+    assert!(
+        diff.out.contains("prompt `sum` changed: `description` was \"Sums up.\", is "),
+        "{diff:#?}"
+    );
+    bank.run(&["pin", "bank"]).exits(0);
+    assert!(shown(&bank).1.is_some());
+    // What the operator does not speak of any more is no change of the server's.
+    bank.rules(RULES);
+    let diff = bank.run(&["pin", "bank", "--diff"]).exits(0);
+    assert!(diff.out.contains("is as it was pinned"), "{diff:#?}");
 }

@@ -89,6 +89,13 @@ impl Peer {
         Self::new(Home::new(), "server-everything", args, &rules, MAKES)
     }
 
+    /// The same server, with these rules for what it offers beside tools.
+    fn offers(rules: &str) -> Option<Self> {
+        let rules = format!("{rules}{}", rule("peer", "echo", "read_only"));
+        let args = vec!["stdio".to_owned()];
+        Self::new(Home::new(), "server-everything", args, &rules, MAKES)
+    }
+
     fn new(
         home: Home,
         package: &str,
@@ -353,6 +360,12 @@ fn words(result: &Value) -> &str {
     result.pointer("/content/0/text").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The blocks of a kind in a result.
+fn blocks<'a>(result: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let content = result.get("content").and_then(Value::as_array).unwrap_or_default();
+    content.iter().filter(|block| block.get("type").unwrap().as_str() == Some(kind)).collect()
+}
+
 #[test]
 fn each_kind_of_result_comes_through() {
     let Some(peer) = Peer::everything() else { return };
@@ -381,12 +394,19 @@ fn each_kind_of_result_comes_through() {
     let structured = own.unwrap().get("structuredContent").unwrap().clone();
     assert_eq!(gated.pointer("/structuredContent/structured"), Some(&structured));
 
-    let (_, gated) = both("get-resource-links", r#"{"count":2}"#);
-    assert_eq!(words(&gated).matches("[link] ").count(), 2, "{gated:?}");
-    let (_, gated) = both("get-resource-reference", r#"{"resourceType":"Text","resourceId":1}"#);
-    assert!(words(&gated).contains("Resource 1"), "{gated:?}");
-    let (_, gated) = both("get-resource-reference", r#"{"resourceType":"Blob","resourceId":2}"#);
-    assert!(gated.pointer("/structuredContent/blobs/0/base64").is_some(), "{gated:?}");
+    let (own, gated) = both("get-resource-links", r#"{"count":2}"#);
+    assert_eq!(blocks(&own.unwrap(), "resource_link"), blocks(&gated, "resource_link"));
+    assert_eq!(blocks(&gated, "resource_link").len(), 2, "{gated:?}");
+    for kind in ["Text", "Blob"] {
+        let asked = format!(r#"{{"resourceType":"{kind}","resourceId":1}}"#);
+        let (own, gated) = both("get-resource-reference", &asked);
+        let [held] = blocks(&gated, "resource")[..] else { panic!("{gated:?}") };
+        assert_eq!(vec![held], blocks(&own.unwrap(), "resource"), "not a byte of it is lost");
+        let named = gated.pointer("/structuredContent/resources/0").unwrap();
+        assert_eq!(named.get("uri"), held.pointer("/resource/uri"));
+        assert_eq!(text(named, "sha256").len(), 64);
+        assert_eq!((named.get("base64"), named.get("text")), (None, None), "{gated:?}");
+    }
 
     let (own, gated) =
         both("get-resource-reference", r#"{"resourceType":"Text","resourceId":0.5}"#);
@@ -434,4 +454,96 @@ fn sound_is_kept_as_it_is_and_a_long_call_is_waited_for() {
     assert!(said.contains("Long running operation completed"), "{heard:?}");
     let (status, said) = host.leave();
     assert!(status.success(), "{said}");
+}
+
+const OFFERS: &str = "resources = ['demo://resource/dynamic/*', 'demo://resource/static/document/features.md']\n\
+    prompts = ['simple-prompt', 'args-prompt', 'completable-prompt', 'resource-prompt']\ncompletions = true\n";
+
+/// What stands in an answer, where each says when it was made.
+fn timeless(answer: &Value, place: &str) -> String {
+    let text = answer.pointer(place).unwrap_or_else(|| panic!("{answer:?}")).to_canonical_string();
+    text.split(" created at ").next().unwrap().to_owned()
+}
+
+#[test]
+fn what_else_the_server_offers_comes_through_by_rule() {
+    let Some(peer) = Peer::offers(OFFERS) else { return };
+    let (mut bare, mut host) = (peer.bare(), peer.host());
+    let mut both = |method: &str, params: &str, of_host: &str| {
+        (bare.ask(method, params), host.ask(method, of_host))
+    };
+
+    let (own, gated) = both("resources/list", "{}", "{}");
+    let names = |answer: &Value| -> Vec<String> {
+        let all = answer.pointer("/result/resources").and_then(Value::as_array).unwrap();
+        all.iter().map(|one| text(one, "uri")).collect()
+    };
+    assert!(names(&own).len() > 1, "{own:?}");
+    assert_eq!(names(&gated), ["demo://resource/static/document/features.md"]);
+    let (own, gated) = both("resources/templates/list", "{}", "{}");
+    let templates = |answer: &Value| answer.pointer("/result/resourceTemplates").cloned();
+    let forms = |answer: &Value| {
+        let all = templates(answer).unwrap().as_array().unwrap().to_vec();
+        all.iter().map(|one| text(one, "uriTemplate")).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(forms(&own), forms(&gated));
+
+    for uri in ["demo://resource/dynamic/text/1", "demo://resource/static/document/features.md"] {
+        let read = format!(r#"{{"uri":"{uri}"}}"#);
+        let (own, gated) = both("resources/read", &read, &read);
+        assert_eq!(timeless(&own, "/result/contents"), timeless(&gated, "/result/contents"));
+    }
+    let read = r#"{"uri":"demo://resource/dynamic/blob/2"}"#;
+    let (own, gated) = both("resources/read", read, read);
+    let (own, gated) =
+        [own, gated].map(|it| it.pointer("/result/contents/0").unwrap().clone()).into();
+    assert_eq!((own.get("uri"), own.get("mimeType")), (gated.get("uri"), gated.get("mimeType")));
+    assert!(text(&gated, "blob").starts_with(text(&own, "blob").split_at(40).0));
+    let closed = r#"{"uri":"demo://resource/static/document/startup.md"}"#;
+    let (own, gated) = both("resources/read", closed, closed);
+    assert!(own.get("result").is_some(), "the control: {own:?}");
+    assert_eq!(gated.pointer("/error/code").and_then(Value::as_i64), Some(-32_002));
+
+    let (own, gated) = both("prompts/list", "{}", "{}");
+    let own = own.pointer("/result/prompts").and_then(Value::as_array).unwrap().to_vec();
+    let gated = gated.pointer("/result/prompts").and_then(Value::as_array).unwrap().to_vec();
+    assert_eq!((own.len(), gated.len()), (4, 4));
+    for prompt in &own {
+        let named = format!("peer_{}", text(prompt, "name"));
+        let shown = gated.iter().find(|shown| text(shown, "name") == named).unwrap();
+        for member in ["title", "description", "arguments"] {
+            assert_eq!(shown.get(member), prompt.get(member), "{named}");
+        }
+    }
+    for (name, arguments) in [
+        ("simple-prompt", "{}"),
+        ("args-prompt", r#"{"city":"Ulm"}"#),
+        ("resource-prompt", r#"{"resourceType":"Text","resourceId":"1"}"#),
+    ] {
+        let get = |prefix: &str| format!(r#"{{"name":"{prefix}{name}","arguments":{arguments}}}"#);
+        let (own, gated) = both("prompts/get", &get(""), &get("peer_"));
+        assert_eq!(timeless(&own, "/result/messages"), timeless(&gated, "/result/messages"));
+    }
+    let complete = |prefix: &str| {
+        format!(
+            r#"{{"ref":{{"type":"ref/prompt","name":"{prefix}completable-prompt"}},"argument":{{"name":"name","value":"A"}},"context":{{"arguments":{{"department":"Engineering"}}}}}}"#
+        )
+    };
+    let (own, gated) = both("completion/complete", &complete(""), &complete("peer_"));
+    assert_eq!(gated.pointer("/result/completion/values/0"), Some(&Value::from("Alice")));
+    assert_eq!(own.pointer("/result/completion"), gated.pointer("/result/completion"));
+    let form = r#"{"ref":{"type":"ref/resource","uri":"demo://resource/dynamic/text/{resourceId}"},"argument":{"name":"resourceId","value":"7"}}"#;
+    let (own, gated) = both("completion/complete", form, form);
+    assert_eq!(own.pointer("/result/completion"), gated.pointer("/result/completion"));
+
+    bare.kill();
+    let (status, said) = host.leave();
+    assert!(status.success(), "{said}");
+    peer.home.run(&["verify"]).exits(0);
+    // What was judged can be judged again, with tools that no run has.
+    let again = peer.home.run(&["-c", &peer.config, "recheck", "--all", "--json"]).exits(0);
+    assert!(
+        !again.out.contains("not_recheckable\",") && again.out.contains("\"same\""),
+        "{again:?}"
+    );
 }

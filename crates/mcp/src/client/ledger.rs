@@ -20,7 +20,7 @@ pub(super) enum What {
     Handshake,
     /// The subscription to changes, whose answer is its end.
     Listen,
-    /// A page of tools or a call: the answer is kept as it came.
+    /// A page of a listing, a call or what else is asked for: the answer is kept as it came.
     Kept,
 }
 
@@ -291,7 +291,7 @@ impl Ledger {
         if state.strays > MAX_STRAYS { Err(Fault::Strays) } else { Ok(()) }
     }
 
-    /// The server said that its tools changed.
+    /// The server said that its tools or prompts changed.
     pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

@@ -24,5 +24,6 @@ mod wire;
 pub use http::{Http, HttpServer};
 pub use line::MAX_LINE_BYTES;
 pub use pages::{MAX_LISTING_BYTES, MAX_PAGES};
+pub(crate) use result::{block, resource};
 pub use server::StdioServer;
 pub use stdio::Stdio;

@@ -6,31 +6,43 @@ use portcullis_canon::{Value, sanitize};
 
 use super::ledger::{Fault, Reply};
 use super::request::{Lost, Why};
-use crate::session::{Answer, Block, CallFailure};
+use crate::session::{Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource};
 
 /// How much of a server's error goes into a sentence.
 const QUOTED_BYTES: usize = 2_000;
+
+/// The type of bytes of which the server says none.
+const UNSAID: &str = "application/octet-stream";
 
 /// Errors by which a server says that it did not take the request up: no such method, no request, no JSON, a revision
 /// or a capability that it asks for. That arguments are wrong is not among them: tools say so half-way, too.
 const NOT_TAKEN_UP: [i64; 6] = [-32601, -32600, -32700, -32020, -32021, -32022];
 
-/// What an answer that came says.
+/// What an answer to a call that came says.
 pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
+    match settled(reply) {
+        Ok(result) => Ok(complete(&result)),
+        Err(CallFailure::Failed(sentence)) => Ok(failed(sentence)),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The result of a request, where the server says that it is whole.
+pub(super) fn settled(reply: Reply) -> Result<Value, CallFailure> {
     match reply {
         Reply::Error(code, message) => {
             let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
             let sentence = format!("the server answered with error {code}: {message}");
-            if NOT_TAKEN_UP.contains(&code) {
-                return Err(CallFailure::NotSent(sentence));
-            }
-            Ok(failed(sentence))
+            Err(match NOT_TAKEN_UP.contains(&code) {
+                true => CallFailure::NotSent(sentence),
+                false => CallFailure::Failed(sentence),
+            })
         }
         Reply::Result(result) => match result.get("resultType").map(|kind| kind.as_str()) {
-            None | Some(Some("complete")) => Ok(complete(&result)),
-            Some(Some("input_required")) => {
-                Ok(failed("the server asks for more input, which is not offered".to_owned()))
-            }
+            None | Some(Some("complete")) => Ok(result),
+            Some(Some("input_required")) => Err(CallFailure::Failed(
+                "the server asks for more input, which is not offered".to_owned(),
+            )),
             Some(_) => Err(CallFailure::Unknown(
                 "the server goes on with the call by itself: what becomes of it is not known"
                     .to_owned(),
@@ -61,17 +73,18 @@ fn says_failure(said: &Value) -> bool {
     !said.is_null() && said.as_bool() != Some(false)
 }
 
-fn block(block: &Value) -> Block {
+/// One block, by its kind. What cannot be read leaves a word behind.
+pub(crate) fn block(block: &Value) -> Block {
     let text = |name: &str| block.get(name).and_then(Value::as_str);
     let kind = text("type").unwrap_or_default();
     let read = match kind {
         "text" => text("text").map(|text| Block::Text(text.to_owned())),
-        "image" | "audio" => blob(text("mimeType"), text("data")),
-        "resource_link" => text("uri").map(|uri| Block::Link {
-            uri: uri.to_owned(),
-            name: text("title").or_else(|| text("name")).unwrap_or_default().to_owned(),
+        "image" | "audio" => bytes(text("data")).map(|bytes| Block::Blob {
+            media_type: text("mimeType").unwrap_or(UNSAID).to_owned(),
+            bytes,
         }),
-        "resource" => block.get("resource").and_then(embedded),
+        "resource_link" => link(block).map(Block::Link),
+        "resource" => block.get("resource").and_then(resource).map(Block::Resource),
         _ => None,
     };
     read.unwrap_or_else(|| {
@@ -80,18 +93,35 @@ fn block(block: &Value) -> Block {
     })
 }
 
-fn embedded(resource: &Value) -> Option<Block> {
-    let text = |name: &str| resource.get(name).and_then(Value::as_str);
-    match text("text") {
-        Some(text) => Some(Block::Text(text.to_owned())),
-        None => blob(text("mimeType"), text("blob")),
-    }
+/// The contents of a resource: text, or bytes.
+pub(crate) fn resource(value: &Value) -> Option<Resource> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str);
+    let body = match text("text") {
+        Some(text) => Body::Text(text.to_owned()),
+        None => Body::Bytes(bytes(text("blob"))?),
+    };
+    Some(Resource { uri: uri(value)?, media_type: text("mimeType").map(str::to_owned), body })
 }
 
-fn blob(media_type: Option<&str>, data: Option<&str>) -> Option<Block> {
-    let bytes = STANDARD.decode(data?).ok()?;
-    let media_type = media_type.unwrap_or("application/octet-stream").to_owned();
-    Some(Block::Blob { media_type, bytes })
+fn link(value: &Value) -> Option<Link> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(Link {
+        uri: uri(value)?,
+        name: text("name").unwrap_or_default(),
+        title: text("title"),
+        description: text("description"),
+        media_type: text("mimeType"),
+        size: value.get("size").and_then(Value::as_u64),
+    })
+}
+
+fn uri(value: &Value) -> Option<String> {
+    let uri = value.get("uri").and_then(Value::as_str)?;
+    (1..=MAX_URI_BYTES).contains(&uri.len()).then(|| uri.to_owned())
+}
+
+fn bytes(data: Option<&str>) -> Option<Vec<u8>> {
+    STANDARD.decode(data?).ok()
 }
 
 /// What is known of a call without an answer.
@@ -123,9 +153,12 @@ mod tests {
     fn blocks_are_read_by_their_kind() {
         let read = read(
             r#"{"content":[{"type":"text","text":"a"},{"type":"image","mimeType":"image/png","data":"AQI="},
-            {"type":"audio","data":"AQ=="},{"type":"resource_link","uri":"file:///x","name":"x"},
+            {"type":"audio","data":"AQ=="},{"type":"resource_link","uri":"file:///x","name":"x","title":"X","mimeType":"a/b","size":3},
             {"type":"resource","resource":{"uri":"u","text":"t"}},
             {"type":"resource","resource":{"uri":"u","mimeType":"a/b","blob":"Aw=="}},
+            {"type":"resource","resource":{"text":"of nobody knows what"}},
+            {"type":"resource","resource":{"uri":"u","blob":"!"}},
+            {"type":"resource_link","name":"nowhere"},
             {"type":"image","mimeType":"image/png","data":"!"},{"type":"new"},7],
             "structuredContent":{"n":1.50},"isError":true}"#,
         );
@@ -139,20 +172,47 @@ mod tests {
             media_type: media_type.into(),
             bytes: bytes.into(),
         };
+        let held = |uri: &str, media_type: Option<&str>, body| {
+            let media_type = media_type.map(str::to_owned);
+            Block::Resource(Resource { uri: uri.into(), media_type, body })
+        };
         assert_eq!(
             answer.blocks,
             [
                 Block::Text("a".into()),
                 blob("image/png", &[1, 2]),
                 blob("application/octet-stream", &[1]),
-                Block::Link { uri: "file:///x".into(), name: "x".into() },
-                Block::Text("t".into()),
-                blob("a/b", &[3]),
+                Block::Link(Link {
+                    uri: "file:///x".into(),
+                    name: "x".into(),
+                    title: Some("X".into()),
+                    description: None,
+                    media_type: Some("a/b".into()),
+                    size: Some(3),
+                }),
+                held("u", None, Body::Text("t".into())),
+                held("u", Some("a/b"), Body::Bytes(vec![3])),
+                left_out("resource"),
+                left_out("resource"),
+                left_out("resource_link"),
                 left_out("image"),
                 left_out("new"),
                 left_out(""),
             ]
         );
+    }
+
+    #[test]
+    fn a_uri_that_is_too_long_is_none() {
+        let held = |length: usize| {
+            let uri = "u".repeat(length);
+            resource(
+                &parse(format!(r#"{{"uri":"{uri}","text":""}}"#).as_bytes(), &Limits::BARE)
+                    .unwrap(),
+            )
+        };
+        assert!(held(MAX_URI_BYTES).is_some());
+        assert!(held(MAX_URI_BYTES + 1).is_none() && held(0).is_none());
     }
 
     #[test]

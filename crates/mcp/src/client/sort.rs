@@ -94,7 +94,9 @@ impl Sorter {
 
     async fn noticed(&self, method: &str, message: &Value) -> Result<(), Fault> {
         match method {
-            "notifications/tools/list_changed" => self.ledger.changed(),
+            "notifications/tools/list_changed" | "notifications/prompts/list_changed" => {
+                self.ledger.changed();
+            }
             "notifications/subscriptions/acknowledged" => {
                 let read = from_value(message).map_err(|_| Fault::Shape("subscriptions/listen"))?;
                 // Again where a subscription was taken up again, which is no news.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_canon::Object;
+use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,7 +17,8 @@ use super::sort::Sorter;
 use super::talk::Talk;
 use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
-use crate::session::{Answer, CallFailure, Session, SessionError};
+use crate::offer::{Offer, OfferKind};
+use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// What the first stage is called in sentences.
 const STARTING: &str = "starting";
@@ -83,6 +84,19 @@ impl Session for Stdio {
         deadline: Duration,
     ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
         Box::pin(self.talk.call(tool.to_owned(), arguments, deadline))
+    }
+
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+        Box::pin(self.talk.offers(kind))
+    }
+
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        Box::pin(self.talk.ask(asks, params, deadline))
     }
 
     fn changes(&self) -> u64 {

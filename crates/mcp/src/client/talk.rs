@@ -6,38 +6,50 @@ use std::time::Duration;
 use portcullis_canon::{Object, Value, from_value, sanitize, to_value};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
-    Implementation, JsonObject, ProtocolVersion, SubscriptionFilter,
+    CompleteRequest, GetPromptRequest, Implementation, JsonObject, ProtocolVersion,
+    ReadResourceRequest, SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _, RunningService, Subscription,
 };
 use rmcp::{ClientHandler, RoleClient};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use super::ledger::{Fault, Ledger};
-use super::pages::{self, Pages};
+use super::pages::{self, Listed, Pages};
 use super::request::ask;
 use super::result;
 use super::wire::Wire;
-use crate::listing::Listing;
-use crate::session::{Answer, CallFailure, SessionError};
+use crate::listing::{AdvertisedTool, Listing};
+use crate::offer::{Offer, OfferKind, checked};
+use crate::session::{Answer, Asks, CallFailure, SessionError};
 
 /// How much of a refusal goes into a sentence.
 const QUOTED_BYTES: usize = 300;
 
 /// What the stages are called in sentences.
 pub(super) const OPENING: &str = "opening the session";
-const LISTING: &str = "listing its tools";
 
 /// An open session. Dropping it ends what carries it.
 pub(super) struct Talk {
     ledger: Arc<Ledger>,
     service: RunningService<RoleClient, Nothing>,
+    offers: Offers,
     /// Held so that the server goes on telling of changes.
     _changes: Option<Subscription>,
     wait: Duration,
     /// The end of the deadline that began with the start, until the first listing.
     first: Mutex<Option<Instant>>,
+}
+
+/// What a server says that it has.
+#[derive(Clone, Copy, Debug)]
+struct Offers {
+    tools: bool,
+    resources: bool,
+    prompts: bool,
 }
 
 /// What this client offers a server: nothing.
@@ -61,9 +73,9 @@ impl Talk {
     ) -> Result<Self, SessionError> {
         let ledger = Arc::clone(&wire.ledger);
         match timeout_at(until, open(wire, &ledger)).await {
-            Ok(Ok((service, changes))) => {
+            Ok(Ok((service, offers, changes))) => {
                 let first = Mutex::new(Some(until));
-                Ok(Self { ledger, service, _changes: changes, wait, first })
+                Ok(Self { ledger, service, offers, _changes: changes, wait, first })
             }
             Ok(Err(failure)) => Err(failure),
             Err(_) => Err(SessionError::Deadline(wait, OPENING)),
@@ -73,16 +85,58 @@ impl Talk {
     pub(super) async fn list(&self) -> Result<Listing, SessionError> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         let until = first.unwrap_or_else(|| Instant::now() + self.wait);
-        let (mut pages, mut cursor) = (Pages::default(), None);
+        let entries = match self.offers.tools {
+            true => self.pages(Listed::Tools, until).await?,
+            false => Vec::new(),
+        };
+        let tools = entries.into_iter().map(AdvertisedTool::read).collect::<Result<_, _>>()?;
+        Ok(Listing::new(tools)?)
+    }
+
+    /// What it offers of a kind; nothing where it says that it has none.
+    pub(super) async fn offers(&self, kind: OfferKind) -> Result<Vec<Offer>, SessionError> {
+        let there = match kind {
+            OfferKind::Resource | OfferKind::Template => self.offers.resources,
+            OfferKind::Prompt => self.offers.prompts,
+        };
+        let entries = match there {
+            true => self.pages(Listed::Offers(kind), Instant::now() + self.wait).await?,
+            false => Vec::new(),
+        };
+        Ok(checked(kind, &entries)?)
+    }
+
+    async fn pages(&self, listed: Listed, until: Instant) -> Result<Vec<Value>, SessionError> {
+        let (mut pages, mut cursor) = (Pages::of(listed), None);
         loop {
-            let request = ClientRequest::ListToolsRequest(pages::request(cursor));
+            let request = listed.request(cursor);
             let reply = ask(self.service.peer(), &self.ledger, request, until).await;
-            let reply = reply.map_err(|lost| pages::lost(lost, self.wait, LISTING))?;
+            let reply = reply.map_err(|lost| pages::lost(lost, self.wait, listed.stage()))?;
             cursor = pages.take(reply)?;
             if cursor.is_none() {
-                return pages.finish();
+                return Ok(pages.finish());
             }
         }
+    }
+
+    /// Asks for something beside calls. The parameters are those of the protocol.
+    pub(super) async fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> Result<Value, CallFailure> {
+        let until = Instant::now() + deadline;
+        let params = Value::Object(params);
+        let request = match asks {
+            Asks::Read => {
+                ClientRequest::ReadResourceRequest(ReadResourceRequest::new(exact(params)?))
+            }
+            Asks::Prompt => ClientRequest::GetPromptRequest(GetPromptRequest::new(exact(params)?)),
+            Asks::Complete => ClientRequest::CompleteRequest(CompleteRequest::new(exact(params)?)),
+        };
+        let reply = ask(self.service.peer(), &self.ledger, request, until).await;
+        result::settled(reply.map_err(result::lost)?)
     }
 
     pub(super) async fn call(
@@ -92,7 +146,7 @@ impl Talk {
         deadline: Duration,
     ) -> Result<Answer, CallFailure> {
         let until = Instant::now() + deadline;
-        let arguments = exact(arguments)?;
+        let arguments: JsonObject = exact(Value::Object(arguments))?;
         let params = CallToolRequestParams::new(tool).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
         match ask(self.service.peer(), &self.ledger, request, until).await {
@@ -122,7 +176,7 @@ impl Drop for Talk {
     }
 }
 
-type Opened = (RunningService<RoleClient, Nothing>, Option<Subscription>);
+type Opened = (RunningService<RoleClient, Nothing>, Offers, Option<Subscription>);
 
 /// Agrees on a revision, and subscribes to changes where they do not come by themselves.
 async fn open(wire: Wire, ledger: &Ledger) -> Result<Opened, SessionError> {
@@ -138,15 +192,30 @@ async fn open(wire: Wire, ledger: &Ledger) -> Result<Opened, SessionError> {
         let version = sanitize::clip(&sanitize::line(info.protocol_version.as_str()), 40);
         return Err(SessionError::Protocol(format!("it answers in the revision `{version}`")));
     }
-    let Some(tools) = &info.capabilities.tools else {
-        return Err(SessionError::Protocol("it offers no tools".to_owned()));
+    let said = &info.capabilities;
+    let offers = Offers {
+        tools: said.tools.is_some(),
+        resources: said.resources.is_some(),
+        prompts: said.prompts.is_some(),
     };
-    if info.protocol_version.has_initialize() || tools.list_changed != Some(true) {
-        return Ok((service, None));
+    if !(offers.tools || offers.resources || offers.prompts) {
+        return Err(SessionError::Protocol("it offers no tools".to_owned()));
     }
-    let filter = SubscriptionFilter::builder().tools_list_changed().build();
-    match service.peer().listen(filter).await {
-        Ok(changes) => Ok((service, Some(changes))),
+    let tells_of_tools = said.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
+    let tells_of_prompts =
+        said.prompts.as_ref().and_then(|prompts| prompts.list_changed) == Some(true);
+    if info.protocol_version.has_initialize() || !(tells_of_tools || tells_of_prompts) {
+        return Ok((service, offers, None));
+    }
+    let mut filter = SubscriptionFilter::builder();
+    if tells_of_tools {
+        filter = filter.tools_list_changed();
+    }
+    if tells_of_prompts {
+        filter = filter.prompts_list_changed();
+    }
+    match service.peer().listen(filter.build()).await {
+        Ok(changes) => Ok((service, offers, Some(changes))),
         Err(_) => {
             let fault = ledger.fault().map_or_else(String::new, |fault| format!(" ({fault})"));
             Err(SessionError::Protocol(format!(
@@ -180,10 +249,9 @@ fn refused(error: ClientInitializeError) -> SessionError {
     }
 }
 
-/// The arguments as they are handed over, when no digit is lost on the way.
-fn exact(arguments: Object) -> Result<JsonObject, CallFailure> {
-    let arguments = Value::Object(arguments);
-    let handed: Option<JsonObject> = from_value(&arguments).ok();
+/// What is handed over in the library's types, when no digit is lost on the way.
+fn exact<T: DeserializeOwned + Serialize>(arguments: Value) -> Result<T, CallFailure> {
+    let handed: Option<T> = from_value(&arguments).ok();
     handed.filter(|handed| to_value(handed).is_ok_and(|back| back == arguments)).ok_or_else(|| {
         CallFailure::NotSent("the arguments cannot be sent as they stand".to_owned())
     })
@@ -197,16 +265,14 @@ mod tests {
 
     #[test]
     fn arguments_are_sent_to_the_digit_or_not_at_all() {
-        let read = |text: &str| match parse(text.as_bytes(), &Limits::default()).unwrap() {
-            Value::Object(object) => object,
-            other => panic!("{other:?}"),
-        };
+        let read = |text: &str| parse(text.as_bytes(), &Limits::default()).unwrap();
+        let exact = |value| exact::<JsonObject>(value);
         for whole in [
             "{}",
             r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":1.5,"d":1e21,"e":[null,true,"x"]}"#,
         ] {
             let sent = to_value(&exact(read(whole)).unwrap()).unwrap();
-            assert_eq!(sent, Value::Object(read(whole)), "{whole}");
+            assert_eq!(sent, read(whole), "{whole}");
         }
         for lossy in [r#"{"a":18446744073709551616}"#, r#"{"a":0.1000000000000000000001}"#] {
             assert!(matches!(exact(read(lossy)), Err(CallFailure::NotSent(_))), "{lossy}");

@@ -8,6 +8,7 @@ use super::likeness::Known;
 use super::manifest::Manifest;
 use super::part::{Part, PinnedTool};
 use super::words;
+use crate::offer::{Offer, differs as offers_differ};
 
 /// What kind of change it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +21,8 @@ pub enum ChangeKind {
     Renamed,
     /// It says something else in one part.
     Part(Part),
+    /// It says something else of a resource, a template or a prompt.
+    Offer,
 }
 
 impl ChangeKind {
@@ -35,6 +38,7 @@ impl ChangeKind {
             Self::Part(Part::InputSchema) => "input_schema",
             Self::Part(Part::OutputSchema) => "output_schema",
             Self::Part(Part::Annotations) => "annotations",
+            Self::Offer => "offer",
         }
     }
 }
@@ -42,7 +46,8 @@ impl ChangeKind {
 /// One change of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The tool's name as the server spells it, the new one of a renamed tool: not safe to print.
+    /// The tool's name as the server spells it, the new one of a renamed tool, or the name of what else is offered: not
+    /// safe to print.
     pub tool: String,
     /// What changed.
     pub kind: ChangeKind,
@@ -50,7 +55,7 @@ pub struct Change {
     pub words: String,
 }
 
-/// What is different in `new`, tools in the order of their names. Nothing when nothing is.
+/// What is different in `new`, tools in the order of their names, and then what else is offered. Nothing when nothing is.
 #[must_use]
 pub fn diff(old: &Manifest, new: &Manifest) -> Vec<Change> {
     let renamed = renames(old, new);
@@ -70,7 +75,28 @@ pub fn diff(old: &Manifest, new: &Manifest) -> Vec<Change> {
         changes.push(Change { tool: tool.name().to_owned(), kind: ChangeKind::Removed, words });
     }
     changes.sort_by(|one, other| one.tool.cmp(&other.tool));
+    changes.extend(offers(old, new));
     changes
+}
+
+/// What is different beside tools.
+fn offers(old: &Manifest, new: &Manifest) -> Vec<Change> {
+    let change = |offer: &Offer, kind, what: &str| Change {
+        tool: offer.name().to_owned(),
+        kind,
+        words: format!("{} {what}", offer.words()),
+    };
+    let there = new.offers().filter_map(|offer| match old.offer(offer.kind(), offer.name()) {
+        None => Some(change(offer, ChangeKind::Added, "is new")),
+        Some(before) if before.digest() == offer.digest() => None,
+        Some(before) => {
+            let how = format!("changed: {}", offers_differ(before, offer));
+            Some(change(offer, ChangeKind::Offer, &how))
+        }
+    });
+    let gone = old.offers().filter(|offer| new.offer(offer.kind(), offer.name()).is_none());
+    let gone = gone.map(|offer| change(offer, ChangeKind::Removed, "is not offered any more"));
+    there.chain(gone).collect()
 }
 
 /// New names, each with the tool that is gone and was the same but for its name. Of several equal ones, none is
@@ -192,6 +218,36 @@ mod tests {
                 ("removed", "`pay` is not offered any more"),
             ],
         );
+    }
+
+    #[test]
+    fn offers_come_go_and_change() {
+        use crate::offer::OfferKind;
+        let of = |texts: &[&str]| {
+            let offer = |text: &&str| {
+                let raw = parse(text.as_bytes(), &Limits::BARE).unwrap();
+                Offer::read(OfferKind::Prompt, &raw).unwrap()
+            };
+            manifest(&[]).with_offers(texts.iter().map(offer))
+        };
+        let (sum, all) =
+            (r#"{"name":"p","description":"Sums."}"#, r#"{"name":"p","description":"All."}"#);
+        assert_eq!(diff(&of(&[sum]), &of(&[sum])), []);
+        for (old, new, kind, words) in [
+            (&[][..], &[sum][..], "added", "prompt `p` is new"),
+            (&[sum], &[], "removed", "prompt `p` is not offered any more"),
+            (
+                &[sum],
+                &[all],
+                "offer",
+                "prompt `p` changed: `description` was \"Sums.\", is \"All.\"",
+            ),
+        ] {
+            let changes = diff(&of(old), &of(new));
+            let told: Vec<_> =
+                changes.iter().map(|c| (c.kind.as_str(), c.words.as_str())).collect();
+            assert_eq!(told, [(kind, words)]);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The manifest of a server: its tools as they were advertised on the day of the pin.
+//! The manifest of a server: its tools, and what else the operator asked for, as they were advertised on the day of the pin.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,16 @@ use super::files::PinnedFiles;
 use super::part::{Part, PinnedTool};
 use super::server_name::ServerName;
 use crate::listing::{Listing, MAX_TOOLS};
+use crate::offer::{MAX_OFFERS, Offer, OfferKind};
 
 /// The largest manifest, in bytes: 16 MiB.
 pub const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
 
-/// The format that is written, and the only one that is read.
-const VERSION: u64 = 1;
+/// The format that is written.
+const VERSION: u64 = 2;
+
+/// The format that knew tools alone, which is read too.
+const TOOLS_ALONE: u64 = 1;
 
 /// All tools of one server, pinned. What it holds cannot be made otherwise than from a listing or from the bytes of a
 /// manifest whose digests are right.
@@ -24,6 +28,7 @@ pub struct Manifest {
     pinned_at: Timestamp,
     files: PinnedFiles,
     tools: BTreeMap<String, PinnedTool>,
+    offers: BTreeMap<(OfferKind, String), Offer>,
 }
 
 /// Why bytes are no manifest. Every message is safe to print.
@@ -37,7 +42,7 @@ pub enum ManifestError {
     Shape(&'static str),
     /// It was written by another version of this program.
     #[error(
-        "the manifest has another format than {VERSION}; pin the server again with this version"
+        "the manifest has another format than {TOOLS_ALONE} or {VERSION}; pin the server again with this version"
     )]
     Version,
     /// A digest is not that of what stands beside it: somebody edited the file.
@@ -58,13 +63,28 @@ impl Manifest {
     pub fn pin(server: ServerName, listing: &Listing, now: Timestamp) -> Self {
         let tools =
             listing.tools().iter().map(|tool| (tool.name().to_owned(), PinnedTool::of(tool)));
-        Self { server, pinned_at: now, files: PinnedFiles::default(), tools: tools.collect() }
+        Self {
+            server,
+            pinned_at: now,
+            files: PinnedFiles::default(),
+            tools: tools.collect(),
+            offers: BTreeMap::new(),
+        }
     }
 
     /// The same with the files that the server's program is made of.
     #[must_use]
     pub fn with_files(self, files: PinnedFiles) -> Self {
         Self { files, ..self }
+    }
+
+    /// The same with these offers in place of those that it has.
+    #[must_use]
+    pub fn with_offers(mut self, offers: impl IntoIterator<Item = Offer>) -> Self {
+        let offers = offers.into_iter();
+        self.offers =
+            offers.map(|offer| ((offer.kind(), offer.name().to_owned()), offer)).collect();
+        self
     }
 
     /// The server's name in the operator's configuration.
@@ -96,6 +116,17 @@ impl Manifest {
         self.tools.get(name)
     }
 
+    /// What is pinned beside tools, sorted by kind and name.
+    pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.offers.values()
+    }
+
+    /// The offer of exactly this name.
+    #[must_use]
+    pub fn offer(&self, kind: OfferKind, name: &str) -> Option<&Offer> {
+        self.offers.get(&(kind, name.to_owned()))
+    }
+
     /// The file's bytes: one tool a line, sorted, so that a line of a version history says which tool changed.
     ///
     /// # Errors
@@ -115,6 +146,14 @@ impl Manifest {
             text.push_str(if index == 0 { "\n" } else { ",\n" });
             text.push_str(&written(tool).to_canonical_string());
         }
+        for kind in OfferKind::ALL {
+            text.push_str(&format!("\n],\"{}\":[", kind.member()));
+            let of_kind = self.offers().filter(|offer| offer.kind() == kind);
+            for (index, offer) in of_kind.enumerate() {
+                text.push_str(if index == 0 { "\n" } else { ",\n" });
+                text.push_str(&written_offer(offer).to_canonical_string());
+            }
+        }
         text.push_str("\n]}\n");
         if text.len() > MAX_MANIFEST_BYTES {
             return Err(ManifestError::TooLarge);
@@ -129,11 +168,22 @@ impl Manifest {
     pub fn read(bytes: &[u8]) -> Result<Self, ManifestError> {
         let value = parse(bytes, &Limits::ENVELOPE.with_max_bytes(MAX_MANIFEST_BYTES))?;
         let version = value.get("version").and_then(Value::as_u64);
-        if version.ok_or(ManifestError::Shape("version"))? != VERSION {
-            return Err(ManifestError::Version);
-        }
+        let members: &[&str] = match version.ok_or(ManifestError::Shape("version"))? {
+            TOOLS_ALONE => &["version", "server", "pinned_at", "tools"],
+            VERSION => &[
+                "version",
+                "server",
+                "pinned_at",
+                "files",
+                "tools",
+                "resources",
+                "resourceTemplates",
+                "prompts",
+            ],
+            _ => return Err(ManifestError::Version),
+        };
         let text = |key| value.get(key).and_then(Value::as_str).ok_or(ManifestError::Shape(key));
-        only(&value, &["version", "server", "pinned_at", "files", "tools"], "top")?;
+        only(&value, members, "top")?;
         let server =
             ServerName::new(text("server")?).map_err(|_| ManifestError::Shape("server"))?;
         let pinned_at = text("pinned_at")?.parse();
@@ -147,8 +197,19 @@ impl Manifest {
                 return Err(ManifestError::Shape("name"));
             }
         }
+        let mut offers = BTreeMap::new();
+        for kind in OfferKind::ALL.into_iter().filter(|kind| members.contains(&kind.member())) {
+            let shape = || ManifestError::Shape(kind.member());
+            let listed = value.get(kind.member()).and_then(Value::as_array);
+            for offer in listed.filter(|listed| listed.len() <= MAX_OFFERS).ok_or_else(shape)? {
+                let offer = read_offer(kind, offer)?;
+                if offers.insert((kind, offer.name().to_owned()), offer).is_some() {
+                    return Err(shape());
+                }
+            }
+        }
         let files = value.get("files").map(read_files).transpose()?.unwrap_or_default();
-        Ok(Self { server, pinned_at, files, tools })
+        Ok(Self { server, pinned_at, files, tools, offers })
     }
 }
 
@@ -160,6 +221,30 @@ fn read_files(value: &Value) -> Result<PinnedFiles, ManifestError> {
     };
     let files = object.iter().map(file).collect::<Option<BTreeMap<_, _>>>();
     files.and_then(PinnedFiles::stated).ok_or(misfit)
+}
+
+fn written_offer(offer: &Offer) -> Value {
+    let mut object = Object::new();
+    object.insert("shown", offer.shown().clone());
+    object.insert("digest", offer.digest().to_string());
+    Value::Object(object)
+}
+
+fn read_offer(kind: OfferKind, value: &Value) -> Result<Offer, ManifestError> {
+    let shape = || ManifestError::Shape(kind.member());
+    only(value, &["shown", "digest"], kind.member())?;
+    let shown = value.get("shown").ok_or_else(shape)?;
+    let offer = Offer::read(kind, shown).map_err(|_| shape())?;
+    let stated = value.get("digest").and_then(Value::as_str);
+    let stated = stated.and_then(|text| text.parse::<Digest>().ok()).ok_or_else(shape)?;
+    // What is not shown has no place here.
+    if Value::Object(offer.shown().clone()) != *shown {
+        return Err(shape());
+    }
+    if stated != offer.digest() {
+        return Err(ManifestError::Edited(kind.words()));
+    }
+    Ok(offer)
 }
 
 fn written(tool: &PinnedTool) -> Value {
@@ -234,7 +319,7 @@ mod tests {
         for tools in [&[][..], &[PAY], &[PAY, odd]] {
             let made = manifest(tools);
             assert_eq!(Manifest::read(&made.to_bytes().unwrap()), Ok(made.clone()));
-            assert_eq!(text(&made).lines().count(), tools.len() + 2, "one tool a line");
+            assert_eq!(text(&made).lines().count(), tools.len() + 5, "one tool a line");
         }
         let made = manifest(&[PAY, odd]);
         assert!(text(&made).contains("9007199254740993"), "digits are kept");
@@ -254,8 +339,10 @@ mod tests {
     #[test]
     fn whatever_else_is_no_manifest() {
         use ManifestError::{Edited, Shape, Version};
-        check("\"version\":1", "\"version\":2", Version);
-        check("\"version\":1", "\"version\":\"1\"", Shape("version"));
+        check("\"version\":2", "\"version\":3", Version);
+        check("\"version\":2", "\"version\":1", Shape("top"));
+        check("\"version\":2", "\"version\":\"2\"", Shape("version"));
+        check("\"prompts\":[", "\"other\":[", Shape("top"));
         check("\"server\":\"bank\"", "\"server\":\"Bank\"", Shape("server"));
         check("\"server\":\"bank\"", "\"server\":\"bank\",\"more\":1", Shape("top"));
         check("1970-01-01T", "1970-01-32T", Shape("pinned_at"));
@@ -270,6 +357,43 @@ mod tests {
         let twice = text(&twice).replace(&line, &format!("{line},{line}"));
         assert_eq!(Manifest::read(twice.as_bytes()), Err(Shape("name")));
         assert!(matches!(Manifest::read(b"{"), Err(ManifestError::Json(_))));
+    }
+
+    fn offer(kind: OfferKind, text: &str) -> Offer {
+        Offer::read(kind, &parse(text.as_bytes(), &Limits::BARE).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn offers_are_pinned_beside_tools_in_the_words_that_are_shown() {
+        let made = manifest(&[PAY]).with_offers([
+            offer(
+                OfferKind::Prompt,
+                r#"{"name":"p","description":"Sums up.","arguments":[{"name":"a"}]}"#,
+            ),
+            offer(OfferKind::Resource, r#"{"uri":"u:1","size":7}"#),
+            offer(OfferKind::Template, r#"{"uriTemplate":"u:{n}"}"#),
+        ]);
+        let whole = text(&made);
+        assert_eq!(Manifest::read(whole.as_bytes()), Ok(made.clone()));
+        assert!(made.offer(OfferKind::Prompt, "p").is_some());
+        assert_eq!(made.offer(OfferKind::Resource, "p"), None);
+        let check = |from: &str, to: &str, expected: ManifestError| {
+            let changed = whole.replace(from, to);
+            assert_ne!(changed, whole, "nothing was changed");
+            assert_eq!(Manifest::read(changed.as_bytes()), Err(expected), "{from} to {to}");
+        };
+        check("Sums up.", "Sums all.", ManifestError::Edited("prompt"));
+        check("\"u:1\"}", "\"u:1\",\"size\":7}", ManifestError::Shape("resources"));
+        check("\"shown\":", "\"show\":", ManifestError::Shape("resources"));
+        check("\"uriTemplate\"", "\"uri\"", ManifestError::Shape("resourceTemplates"));
+    }
+
+    #[test]
+    fn a_manifest_of_the_first_format_is_read() {
+        let first = "{\"version\":1,\"server\":\"bank\",\"pinned_at\":\"1970-01-01T00:00:01.500000Z\",\"tools\":[\n]}\n";
+        assert_eq!(Manifest::read(first.as_bytes()), Ok(manifest(&[])));
+        let more = first.replace("]}", "],\"prompts\":[]}");
+        assert_eq!(Manifest::read(more.as_bytes()), Err(ManifestError::Shape("top")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod report;
 mod rule;
 mod server_name;
 mod shape;
-mod words;
+pub(crate) mod words;
 
 pub use diff::{Change, ChangeKind, diff};
 pub use files::{FileFault, MAX_PINNED_FILE_BYTES, MAX_PINNED_FILES, PinnedFiles};

@@ -16,12 +16,12 @@ const BEFORE_CHARS: usize = 24;
 const MAX_LISTED: usize = 8;
 
 /// A name, safe to print.
-pub(super) fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     sanitize::clip(&sanitize::line(text), NAME_BYTES)
 }
 
 /// A text, safe to print, in quotation marks.
-pub(super) fn text(text: &str) -> String {
+pub(crate) fn text(text: &str) -> String {
     from(text, 0)
 }
 
@@ -31,7 +31,7 @@ fn value(value: &Value) -> String {
 }
 
 /// A part that may be a text, before and after: the place where they part is in view, however long they are.
-pub(super) fn part(old: Option<&Value>, new: Option<&Value>) -> String {
+pub(crate) fn part(old: Option<&Value>, new: Option<&Value>) -> String {
     match (old, new) {
         (Some(Value::String(old)), Some(Value::String(new))) => texts(old, new),
         (None, Some(Value::String(new))) => format!("was not there, is {}", from(new, 0)),

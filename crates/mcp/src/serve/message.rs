@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use portcullis_canon::{Limits, Object, Value, from_value, parse};
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, Extensions, GetExtensions as _, JsonRpcMessage,
-};
+use rmcp::model::{ClientJsonRpcMessage, Extensions, GetExtensions as _, JsonRpcMessage};
 
 use super::MAX_MESSAGE_BYTES;
 use super::open::OpenCall;
@@ -16,7 +14,8 @@ const PARSE_ERROR: i64 = -32_700;
 /// The protocol's number for what is no message.
 const INVALID_REQUEST: i64 = -32_600;
 
-/// What a call holds, with the digits in which it was sent: rides with the request to whoever performs it.
+/// What a request holds, a call's arguments with the digits in which they were sent: rides with the request to whoever performs
+/// it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawCall {
     pub(super) arguments: Value,
@@ -74,10 +73,8 @@ impl Message {
 
     /// As the library takes it, with what a call holds beside it.
     pub(super) fn into_decoded(mut self) -> ClientJsonRpcMessage {
-        if let JsonRpcMessage::Request(request) = &mut self.decoded
-            && let ClientRequest::CallToolRequest(call) = &mut request.request
-        {
-            call.extensions_mut().insert(self.raw);
+        if let JsonRpcMessage::Request(request) = &mut self.decoded {
+            request.request.extensions_mut().insert(self.raw);
         }
         self.decoded
     }
@@ -132,6 +129,8 @@ impl Misread {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::ClientRequest;
+
     use super::*;
 
     #[test]

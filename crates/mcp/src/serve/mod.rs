@@ -3,6 +3,7 @@
 //! Whoever serves implements [`Served`]; this module speaks the revisions of the protocol, reads each line within bounds
 //! and by the strict parser, and hands on arguments in the bytes in which they came.
 
+mod block;
 mod handler;
 mod http;
 mod lines;
@@ -19,6 +20,9 @@ use portcullis_domain::ports::BoxFuture;
 use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
+
+use crate::offer::OfferKind;
+use crate::session::Link;
 
 pub use self::http::{HttpAnswer, HttpDoor, HttpTerms};
 use handler::Handler;
@@ -58,13 +62,40 @@ pub struct HostCall {
     pub connection: Option<String>,
 }
 
-/// An image or sound, which a host shows or plays.
+/// What goes to a host beside the text of an answer, as a block of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostBlob {
-    /// `image/…` or `audio/…`.
-    pub media_type: String,
-    /// The bytes.
-    pub base64: String,
+pub enum HostBlock {
+    /// An image or sound, which a host shows or plays.
+    Blob {
+        /// `image/…` or `audio/…`.
+        media_type: String,
+        /// The bytes.
+        base64: String,
+    },
+    /// A resource with what it holds.
+    Resource(HostResource),
+    /// A link to one.
+    Link(Link),
+}
+
+/// A resource with what it holds, as a host gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostResource {
+    /// Its name.
+    pub uri: String,
+    /// The media type, where one is known.
+    pub media_type: Option<String>,
+    /// What it holds.
+    pub body: HostBody,
+}
+
+/// What a resource holds, as a host gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostBody {
+    /// Text.
+    Text(String),
+    /// Bytes, in base64.
+    Base64(String),
 }
 
 /// The answer to a call.
@@ -75,9 +106,67 @@ pub struct HostReply {
     /// The same as a value. It is left out where the protocol's numbers cannot hold it.
     pub structured: Option<Object>,
     /// What goes beside the text, as blocks of its own.
-    pub blobs: Vec<HostBlob>,
+    pub blocks: Vec<HostBlock>,
     /// Whether the host is told that the call failed (`isError`).
     pub failed: bool,
+}
+
+/// What stands beside something that a host asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostAsk {
+    /// What the host says beside it (`_meta`).
+    pub meta: Object,
+    /// The conversation that the transport stands for; none where that is the connection itself.
+    pub connection: Option<String>,
+}
+
+/// One message of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMessage {
+    /// True for one of the model's, false for one of the person's.
+    pub assistant: bool,
+    /// What it says.
+    pub says: HostSays,
+}
+
+/// What a message of a prompt says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostSays {
+    /// Text.
+    Text(String),
+    /// Anything else.
+    Block(HostBlock),
+}
+
+/// How a value may go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostCompletion {
+    /// At most 100 values.
+    pub values: Vec<String>,
+    /// How many there are in all, where that is known.
+    pub total: Option<u32>,
+    /// Whether there are more, where that is known.
+    pub has_more: Option<bool>,
+}
+
+/// Why a host does not get what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostRefusal {
+    /// There is no such thing for it.
+    Unknown,
+    /// What the person or the model reads.
+    Told(String),
+}
+
+/// Which of these a host is offered at all. It is told of no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServedKinds {
+    /// Resources, and forms of their names.
+    pub resources: bool,
+    /// Prompts.
+    pub prompts: bool,
+    /// Completions.
+    pub completions: bool,
 }
 
 /// The host's ear while one of its calls is waited for.
@@ -99,6 +188,47 @@ pub trait Served: Send + Sync + 'static {
 
     /// Performs one call. It is polled to its end, also when nobody waits for the answer any more.
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply>;
+
+    /// What else is served. What is not is no method for a host.
+    fn kinds(&self) -> ServedKinds {
+        ServedKinds::default()
+    }
+
+    /// The entries of a listing, the same ones as long as the connection lasts.
+    fn offers(&self, _: OfferKind) -> Vec<Object> {
+        Vec::new()
+    }
+
+    /// Reads a resource.
+    fn read<'a>(
+        &'a self,
+        _uri: String,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostResource>, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
+
+    /// Gets a prompt.
+    fn prompt<'a>(
+        &'a self,
+        _name: String,
+        _arguments: Object,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostMessage>, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
+
+    /// Completes a value. The parameters are those of the protocol.
+    fn complete<'a>(
+        &'a self,
+        _params: Object,
+        _ask: HostAsk,
+        _: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<HostCompletion, HostRefusal>> {
+        Box::pin(std::future::ready(Err(HostRefusal::Unknown)))
+    }
 }
 
 /// Why a host could not be served.

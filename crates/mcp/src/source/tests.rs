@@ -14,8 +14,9 @@ use portcullis_testkit::tool_contract::{Example, Subject, assert_kept};
 
 use super::*;
 use crate::listing::AdvertisedTool;
+use crate::offer::{Offer, OfferKind};
 use crate::pin::{Manifest, ToolRule};
-use crate::session::{Answer, Block};
+use crate::session::{Answer, Asks, Block};
 
 const READ: &str = r#"{"name":"read","description":"Reads.","inputSchema":{"type":"object","additionalProperties":false,"properties":{"path":{"type":"string"}}},"annotations":{"readOnlyHint":true}}"#;
 const PAY: &str = r#"{"name":"pay","description":"Pays.","inputSchema":{"type":"object","additionalProperties":false,"required":["to","sum"],"properties":{"to":{"type":"string"},"sum":{"type":"integer"}}}}"#;
@@ -95,6 +96,14 @@ impl Session for Fake {
             self.calls.lock().unwrap().push(line);
             (self.end)()
         })
+    }
+
+    fn offers(&self, _: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn ask(&self, _: Asks, _: Object, _: Duration) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        panic!("only tools are called here")
     }
 
     fn changes(&self) -> u64 {

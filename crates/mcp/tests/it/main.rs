@@ -14,5 +14,6 @@ mod http_calls;
 mod http_opening;
 mod http_scene;
 mod listing;
+mod offers;
 mod opening;
 mod scene;

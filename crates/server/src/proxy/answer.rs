@@ -3,12 +3,12 @@
 //! Nothing of it names a path, a database, a run, or this product. Foreign text is made safe and cut, but for what a tool
 //! gave back, which is the answer itself.
 
-use portcullis_canon::{Object, Value, sanitize};
+use portcullis_canon::{Value, sanitize};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::{HostBlob, HostReply};
+use portcullis_mcp::HostReply;
 
-use super::blobs::apart;
+use super::blocks::{apart, in_words};
 use super::shown;
 
 /// The most bytes of a reason or of a person's note.
@@ -70,40 +70,35 @@ impl Word {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) word: Option<Word>,
-    text: String,
-    structured: Option<Object>,
-    blobs: Vec<HostBlob>,
+    said: Said,
     failed: bool,
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    /// Prose.
+    Prose(String),
+    /// What the tool gave back.
+    Gave(Value),
 }
 
 impl Answer {
     /// A word and prose.
     pub(super) fn of(word: Word, prose: &str) -> Self {
-        let text = format!("{}: {prose}", word.as_str());
-        let (structured, blobs) = (None, Vec::new());
-        Self { word: Some(word), text, structured, blobs, failed: word.failed() }
+        let said = Said::Prose(format!("{}: {prose}", word.as_str()));
+        Self { word: Some(word), said, failed: word.failed() }
     }
 
     /// What the tool gave back.
     pub(super) fn result(value: &Value) -> Self {
-        let (value, blobs) = apart(value);
-        let text = shown(&value);
-        let structured = match value {
-            Value::Object(object) => Some(object),
-            _ => None,
-        };
-        Self { word: None, text, structured, blobs, failed: false }
+        Self { word: None, said: Said::Gave(value.clone()), failed: false }
     }
 
     /// The tool failed, and said why.
     pub(super) fn tool_failed(message: &str) -> Self {
-        Self {
-            word: None,
-            text: format!("The tool failed: {message}"),
-            structured: None,
-            blobs: Vec::new(),
-            failed: true,
-        }
+        let said = Said::Prose(format!("The tool failed: {message}"));
+        Self { word: None, said, failed: true }
     }
 
     /// A question waits.
@@ -201,7 +196,7 @@ impl Answer {
     pub(super) fn duplicate(at: Timestamp, gave: Option<&Value>) -> Self {
         let gave = match gave {
             Some(value) => {
-                format!("It gave: {}", sanitize::clip(&shown(&apart(value).0), MAX_QUOTED_BYTES))
+                format!("It gave: {}", sanitize::clip(&shown(&in_words(value)), MAX_QUOTED_BYTES))
             }
             None => "What it gave could not be kept.".to_owned(),
         };
@@ -250,10 +245,29 @@ impl Answer {
         }
     }
 
+    /// What the tool gave back, for whoever asked for that and can be told of nothing else; otherwise the words.
+    pub(super) fn given(self) -> Result<Value, String> {
+        match self.said {
+            Said::Gave(value) => Ok(value),
+            Said::Prose(words) => Err(words),
+        }
+    }
+
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
-        let Self { text, structured, blobs, failed, .. } = self;
-        HostReply { text, structured, blobs, failed }
+        let failed = self.failed;
+        match self.said {
+            Said::Prose(text) => HostReply { text, structured: None, blocks: Vec::new(), failed },
+            Said::Gave(value) => {
+                let (value, blocks) = apart(&value);
+                let text = shown(&value);
+                let structured = match value {
+                    Value::Object(object) => Some(object),
+                    _ => None,
+                };
+                HostReply { text, structured, blocks, failed }
+            }
+        }
     }
 }
 

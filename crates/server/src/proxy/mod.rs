@@ -5,10 +5,11 @@
 //! several that begin the next one, in whatever process, one does.
 
 mod answer;
-mod blobs;
+mod blocks;
 mod completing;
 mod drive;
 mod fresh;
+mod offers;
 mod past;
 mod rules;
 mod status;
@@ -29,11 +30,15 @@ use portcullis_domain::scope::Scope;
 use portcullis_domain::thread::conversation;
 use portcullis_domain::tool::EffectClass;
 use portcullis_engine::{Gate, GateError, Parts, Tools};
-use portcullis_mcp::{Hearing, HostCall, HostReply, Served, ServedTool};
+use portcullis_mcp::{
+    Hearing, HostAsk, HostCall, HostCompletion, HostMessage, HostRefusal, HostReply, HostResource,
+    McpOffers, OfferKind, Served, ServedKinds, ServedTool,
+};
 use tokio::sync::{Mutex, watch};
 
 use answer::Answer;
 pub use completing::Completing;
+use offers::{Found, Offers};
 use rules::Next;
 pub use wakes::Wakes;
 
@@ -124,6 +129,11 @@ pub enum ProxyError {
     /// Two tools would have one name.
     #[error("two tools would be called `{0}` by a host; rename one of them")]
     Repeated(String),
+    /// Two servers would be asked for one resource.
+    #[error(
+        "the rules of the servers `{0}` and `{1}` let one resource be read of both; narrow one of them"
+    )]
+    Both(String, String),
     /// A name that hosts do not take.
     #[error("a host cannot call a tool `{0}`: a name has 1 to 64 letters, digits, `_` and `-`")]
     Name(String),
@@ -152,6 +162,7 @@ pub struct Proxy {
     thread: ThreadId,
     /// The tools by the names that a host calls them.
     tools: BTreeMap<String, AdvertisedTool>,
+    offers: Offers,
     closing: AtomicBool,
     /// Held by whoever is about to ask a person.
     asking: Mutex<()>,
@@ -174,7 +185,8 @@ impl Asked {
 }
 
 impl Proxy {
-    /// Opens the door. The parts' tools have to complete their runs ([`Completing`]), and `wakes` to observe the store.
+    /// Opens the door. The parts' tools have to complete their runs ([`Completing`]), and `wakes` to observe the store. What
+    /// `offers` has beside tools is served too; they have to be among the parts' tools.
     ///
     /// # Errors
     /// [`ProxyError`] for names that no host can call, or that mean two things.
@@ -183,8 +195,10 @@ impl Proxy {
         settings: Settings,
         wakes: Arc<Wakes>,
         notes: Arc<dyn Notes>,
+        offers: Vec<Arc<McpOffers>>,
     ) -> Result<Self, ProxyError> {
-        let tools = by_host_name(&parts.tools, settings.status_tool.as_deref())?;
+        let offers = Offers::new(offers)?;
+        let tools = by_host_name(&parts.tools, settings.status_tool.as_deref(), &offers)?;
         let thread = match &settings.thread {
             None => ThreadId::draw(parts.clock.now(), parts.entropy.as_ref()),
             Some(name) => named_thread(&settings.owner, name).ok_or(ProxyError::Thread)?,
@@ -197,6 +211,7 @@ impl Proxy {
             wakes,
             thread,
             tools,
+            offers,
             closing: AtomicBool::new(false),
             asking: Mutex::new(()),
             open: watch::Sender::new(0),
@@ -234,28 +249,44 @@ impl Proxy {
 
     /// Answers one call, whatever it is.
     async fn answer(&self, call: HostCall, hearing: &dyn Hearing) -> Answer {
+        if Some(&call.tool) == self.settings.status_tool.as_ref() {
+            return match self.thread_of(&call.meta, call.connection.as_deref()) {
+                Some(thread) => self.status(thread, &call.arguments).await,
+                None => Answer::bad_meta(THREAD_KEY),
+            };
+        }
+        let Some(tool) = self.tools.get(&call.tool) else { return Answer::unknown_tool() };
+        let ask = HostAsk { meta: call.meta, connection: call.connection };
+        self.gated(&tool.name, call.arguments, ask, hearing).await
+    }
+
+    /// The conversation that a host means; nothing where it names one by what is no name.
+    fn thread_of(&self, meta: &Object, connection: Option<&str>) -> Option<ThreadId> {
+        match name_in(meta, THREAD_KEY).ok()? {
+            None => Some(self.own_thread(connection)),
+            Some(name) => named_thread(&self.settings.owner, name),
+        }
+    }
+
+    /// Has one call of a tool pass the gate, and says what came of it.
+    async fn gated(
+        &self,
+        tool: &str,
+        arguments: Object,
+        ask: HostAsk,
+        hearing: &dyn Hearing,
+    ) -> Answer {
         if self.is_closing() {
             return Answer::unavailable();
         }
-        let thread = match name_in(&call.meta, THREAD_KEY) {
-            Ok(None) => self.own_thread(call.connection.as_deref()),
-            Ok(Some(name)) => match named_thread(&self.settings.owner, name) {
-                Some(thread) => thread,
-                None => return Answer::bad_meta(THREAD_KEY),
-            },
-            Err(()) => return Answer::bad_meta(THREAD_KEY),
+        let Some(thread) = self.thread_of(&ask.meta, ask.connection.as_deref()) else {
+            return Answer::bad_meta(THREAD_KEY);
         };
-        if Some(&call.tool) == self.settings.status_tool.as_ref() {
-            return self.status(thread, &call.arguments).await;
-        }
-        let Some(tool) = self.tools.get(&call.tool) else { return Answer::unknown_tool() };
-        let repeat = match name_in(&call.meta, REPEAT_KEY) {
-            Ok(repeat) => repeat,
-            Err(()) => return Answer::bad_meta(REPEAT_KEY),
+        let Ok(repeat) = name_in(&ask.meta, REPEAT_KEY) else {
+            return Answer::bad_meta(REPEAT_KEY);
         };
-        let request = Request::new(&tool.name, &call.arguments, repeat);
-        let tool = tool.name.clone();
-        let asked = Asked { tool, arguments: call.arguments, thread, request };
+        let request = Request::new(tool, &arguments, repeat);
+        let asked = Asked { tool: tool.to_owned(), arguments, thread, request };
         self.hold(&asked, hearing).await
     }
 
@@ -321,9 +352,10 @@ fn host_name(name: &str) -> String {
 fn by_host_name(
     tools: &Tools,
     status: Option<&str>,
+    offers: &Offers,
 ) -> Result<BTreeMap<String, AdvertisedTool>, ProxyError> {
     let mut named = BTreeMap::new();
-    for tool in tools.shown() {
+    for tool in tools.shown().into_iter().filter(|tool| !offers.has_tool(&tool.name)) {
         let name = host_name(&tool.name);
         if name.len() > MAX_TOOL_NAME_BYTES {
             return Err(ProxyError::Name(name));
@@ -389,11 +421,73 @@ impl Served for Proxy {
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply> {
         Box::pin(async move {
             let counted = Counted::new(&self.open);
-            if counted.open() > self.settings.max_calls {
+            if counted.open() > self.settings.max_calls || self.is_closing() {
                 return Answer::unavailable().reply();
             }
             self.answer(call, hearing).await.reply()
         })
+    }
+
+    fn kinds(&self) -> ServedKinds {
+        self.offers.kinds()
+    }
+
+    fn offers(&self, kind: OfferKind) -> Vec<Object> {
+        self.offers.shown(kind)
+    }
+
+    fn read<'a>(
+        &'a self,
+        uri: String,
+        ask: HostAsk,
+        hearing: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostResource>, HostRefusal>> {
+        Box::pin(async move {
+            let found = self.offers.read(&uri).ok_or(HostRefusal::Unknown)?;
+            self.had(found, ask, hearing).await.map(|value| blocks::resources(&value))
+        })
+    }
+
+    fn prompt<'a>(
+        &'a self,
+        name: String,
+        arguments: Object,
+        ask: HostAsk,
+        hearing: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<Vec<HostMessage>, HostRefusal>> {
+        Box::pin(async move {
+            let found = self.offers.prompt(&name, arguments).ok_or(HostRefusal::Unknown)?;
+            self.had(found, ask, hearing).await.map(|value| blocks::messages(&value))
+        })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        params: Object,
+        ask: HostAsk,
+        hearing: &'a dyn Hearing,
+    ) -> BoxFuture<'a, Result<HostCompletion, HostRefusal>> {
+        Box::pin(async move {
+            let found = self.offers.complete(params).ok_or(HostRefusal::Unknown)?;
+            self.had(found, ask, hearing).await.map(|value| blocks::completion(&value))
+        })
+    }
+}
+
+impl Proxy {
+    /// What a server gave, through the gate as each call goes; otherwise what the host is told of it.
+    async fn had(
+        &self,
+        found: Found,
+        ask: HostAsk,
+        hearing: &dyn Hearing,
+    ) -> Result<Value, HostRefusal> {
+        let counted = Counted::new(&self.open);
+        let answer = match counted.open() > self.settings.max_calls {
+            true => Answer::unavailable(),
+            false => self.gated(&found.tool, found.params, ask, hearing).await,
+        };
+        answer.given().map_err(HostRefusal::Told)
     }
 }
 

@@ -149,6 +149,17 @@ pub(crate) fn asked(method: &str) -> (Vec<(&'static str, String)>, String) {
     (named(method, ""), body)
 }
 
+/// A request of the stateless revision with parameters, and what it names.
+pub(crate) fn asking(
+    method: &str,
+    name: &str,
+    params: &str,
+) -> (Vec<(&'static str, String)>, String) {
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#);
+    (named(method, name), body)
+}
+
 fn named(method: &str, tool: &str) -> Vec<(&'static str, String)> {
     vec![
         ("mcp-protocol-version", "2026-07-28".to_owned()),

@@ -16,6 +16,7 @@ mod world;
 mod asked;
 mod cut;
 mod http;
+mod offered;
 mod repeated;
 mod spoken;
 mod told;

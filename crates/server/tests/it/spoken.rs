@@ -11,14 +11,14 @@ use tokio::io::{
 use crate::world::World;
 
 /// A host that speaks by the letter.
-struct Host {
+pub(crate) struct Host {
     read: BufReader<ReadHalf<DuplexStream>>,
     write: WriteHalf<DuplexStream>,
     served: tokio::task::JoinHandle<Result<(), portcullis_mcp::ServeError>>,
 }
 
 impl Host {
-    fn of(served: Arc<dyn Served>) -> Self {
+    pub(crate) fn of(served: Arc<dyn Served>) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (read, write) = tokio::io::split(theirs);
         let served = tokio::spawn(serve(served, read, write, std::future::pending()));
@@ -36,12 +36,12 @@ impl Host {
         parse(line.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap()
     }
 
-    async fn ask(&mut self, line: &str) -> Value {
+    pub(crate) async fn ask(&mut self, line: &str) -> Value {
         self.say(line).await;
         self.hear().await
     }
 
-    async fn begin(&mut self) -> Value {
+    pub(crate) async fn begin(&mut self) -> Value {
         let begun = self
             .ask(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#)
             .await;

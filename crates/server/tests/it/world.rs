@@ -18,7 +18,7 @@ use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{GateError, Parts, Timing, Tools};
-use portcullis_mcp::{Hearing, HostCall, HostReply, Served as _};
+use portcullis_mcp::{Hearing, HostCall, HostReply, McpOffers, Served as _};
 use portcullis_policy::ClassTable;
 use portcullis_server::proxy::{
     Completing, Notes, Proxy, ProxyError, REPEAT_KEY, Settings, THREAD_KEY, Wakes,
@@ -33,6 +33,9 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) tools: Arc<HostileTools>,
     pub(crate) told: Arc<Told>,
+    /// What MCP servers offer beside tools.
+    pub(crate) offers: Vec<Arc<McpOffers>>,
+    pub(crate) classes: ClassTable,
     dead: Arc<Mutex<Vec<u32>>>,
     person: SigningKey,
     entropy: Arc<SeededEntropy>,
@@ -115,6 +118,8 @@ impl World {
             clock,
             tools: HostileTools::new(false),
             told: Arc::default(),
+            offers: Vec::new(),
+            classes: ClassTable::default(),
             dead: Arc::default(),
             person: SigningKey::generate(entropy.as_ref()),
             entropy,
@@ -126,7 +131,9 @@ impl World {
     fn parts(&self, pid: u32, wakes: &Arc<Wakes>) -> Parts {
         let keys =
             Keyring::new([KeyEntry::new(self.person.public(), "ann", ["operator"])]).unwrap();
-        let source = Arc::new(Completing::new(self.tools.clone())) as Arc<dyn ToolSource>;
+        let offers = self.offers.iter().cloned().map(|offers| offers as Arc<dyn ToolSource>);
+        let sources = [self.tools.clone() as Arc<dyn ToolSource>].into_iter().chain(offers);
+        let completing = |source| Arc::new(Completing::new(source)) as Arc<dyn ToolSource>;
         Parts {
             store: Arc::new(self.store.handle(vec![wakes.clone()])),
             clock: Arc::new(self.clock.clone()),
@@ -137,8 +144,8 @@ impl World {
                 dead: Arc::clone(&self.dead),
             }),
             keys: Arc::new(keys),
-            policy: Arc::new(ClassTable::default()),
-            tools: Arc::new(Tools::register(vec![source]).unwrap()),
+            policy: Arc::new(self.classes.clone()),
+            tools: Arc::new(Tools::register(sources.map(completing).collect()).unwrap()),
             reconcile: None,
             timing: Timing::default(),
         }
@@ -161,7 +168,7 @@ impl World {
     fn open(&self, pid: u32, settings: Settings) -> Result<Proxy, ProxyError> {
         let wakes = Arc::new(Wakes::default());
         let parts = self.parts(pid, &wakes);
-        Proxy::open(parts, settings, wakes, self.told.clone())
+        Proxy::open(parts, settings, wakes, self.told.clone(), self.offers.clone())
     }
 
     pub(crate) fn proxy(&self, pid: u32) -> Arc<Proxy> {
@@ -217,6 +224,13 @@ impl World {
         };
         let parts = self.parts(99, &Arc::new(Wakes::default()));
         block_on(operator::answer(&parts, &self.scope, signed)).unwrap()
+    }
+
+    /// Where all that was read in the conversation of these proxies comes from.
+    pub(crate) fn origins(&self) -> Vec<String> {
+        let thread = self.runs().last().map(|run| run.thread).unwrap();
+        let thread = block_on(self.store.thread(&self.scope, thread)).unwrap().unwrap();
+        thread.labels.origins().iter().map(ToString::to_string).collect()
     }
 
     pub(crate) fn runs(&self) -> Vec<Run> {

@@ -38,6 +38,16 @@ impl Message {
         self.0.pointer("/params/name").and_then(Value::as_str).filter(|_| called)
     }
 
+    /// What it names: the tool that is called, the prompt that is asked for, the resource that is read.
+    fn named(&self) -> Option<&str> {
+        let member = match self.method() {
+            "tools/call" | "prompts/get" => "/params/name",
+            "resources/read" => "/params/uri",
+            _ => return None,
+        };
+        self.0.pointer(member).and_then(Value::as_str)
+    }
+
     /// The arguments of a call.
     pub(super) fn arguments(&self) -> Option<&Value> {
         self.0.pointer("/params/arguments")
@@ -52,8 +62,8 @@ impl Message {
     /// The headers by which a stateless request can be routed without reading it.
     pub(super) fn route(&self, mut request: Request) -> Result<Request, HeaderFault> {
         request = request.header("mcp-method", self.method())?;
-        match self.tool() {
-            Some(tool) => request.header("mcp-name", &encoded(tool)),
+        match self.named() {
+            Some(name) => request.header("mcp-name", &encoded(name)),
             None => Ok(request),
         }
     }
@@ -83,6 +93,14 @@ mod tests {
         assert_eq!((call.method(), call.tool()), ("tools/call", Some("pay")));
         assert_eq!(call.revision(), Some("2026-07-28"));
         assert_eq!(call.arguments().unwrap().to_canonical_string(), r#"{"a":1}"#);
+        for (asked, name) in [
+            (r#"{"method":"prompts/get","params":{"name":"p"}}"#, Some("p")),
+            (r#"{"method":"resources/read","params":{"uri":"u:1"}}"#, Some("u:1")),
+            (r#"{"method":"completion/complete","params":{"name":"p"}}"#, None),
+        ] {
+            let asked = Message::read(asked.as_bytes()).unwrap();
+            assert_eq!((asked.named(), asked.tool()), (name, None));
+        }
         let told = Message::read(
             br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
         )

@@ -15,7 +15,7 @@ mod site;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portcullis_canon::Object;
+use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 use portcullis_egress::Egress;
 use tokio::sync::mpsc;
@@ -29,7 +29,8 @@ use super::sort::Sorter;
 use super::talk::{OPENING, Talk};
 use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
-use crate::session::{Answer, CallFailure, Session, SessionError};
+use crate::offer::{Offer, OfferKind};
+use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// How long a drop waits until the server was told.
 const DROP_WAIT: Duration = Duration::from_secs(1);
@@ -189,6 +190,20 @@ impl Session for Http {
     ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
         let (open, tool) = (Arc::clone(&self.current().open), tool.to_owned());
         Box::pin(async move { open.talk.call(tool, arguments, deadline).await })
+    }
+
+    fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
+        Box::pin(async move { self.standing().await?.talk.offers(kind).await })
+    }
+
+    fn ask(
+        &self,
+        asks: Asks,
+        params: Object,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        let open = Arc::clone(&self.current().open);
+        Box::pin(async move { open.talk.ask(asks, params, deadline).await })
     }
 
     fn changes(&self) -> u64 {
