@@ -36,8 +36,7 @@ const RICH_SCHEMA = {
     additionalProperties: false
 };
 
-/** `notify` tells those who listen without a session that something changed. */
-export function registerTools(server, notify) {
+export function registerTools(server) {
     const tool = (name, description, answer, schema = object()) =>
         server.registerTool(name, { description, inputSchema: fromJsonSchema(schema) }, answer);
 
@@ -86,14 +85,6 @@ export function registerTools(server, notify) {
         ({ region }) => said(`In ${region}.`),
         object({ region: { type: 'string', 'x-mcp-header': 'Region' } })
     );
-    tool('test_trigger_tool_change', 'Says that the tools changed.', () => {
-        notify.toolsChanged();
-        return said('Told.');
-    });
-    tool('test_trigger_prompt_change', 'Says that the prompts changed.', () => {
-        notify.promptsChanged();
-        return said('Told.');
-    });
 }
 
 function enclosed(uri, mimeType, text) {

@@ -37,14 +37,15 @@ function served() {
             capabilities: {
                 completions: {},
                 logging: {},
-                prompts: { listChanged: true },
-                resources: { subscribe: true },
-                tools: { listChanged: true }
+                // What the gate shows is what was pinned, and stays.
+                prompts: { listChanged: false },
+                resources: { listChanged: false, subscribe: true },
+                tools: { listChanged: false }
             },
             requestState: { verify: states.verify }
         }
     );
-    registerTools(server, stateless.notify);
+    registerTools(server);
     registerAsking(server, states);
     registerResources(server);
     registerPrompts(server);

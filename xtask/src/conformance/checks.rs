@@ -26,6 +26,14 @@ impl Status {
         })
     }
 
+    /// Whether a check that ended so on one side ended in the same way on the other. What the suite only notes (`INFO`) is left
+    /// to the server: it may pass there or not be made.
+    pub(super) fn agree(one: Option<Self>, other: Option<Self>) -> bool {
+        let noted = |status| status == Some(Self::Info);
+        let well = |status| matches!(status, None | Some(Self::Info | Self::Success));
+        one == other || (noted(one) && well(other)) || (noted(other) && well(one))
+    }
+
     /// The suite's word.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -53,7 +61,7 @@ pub(super) struct Ended {
 pub(super) struct Checks(BTreeMap<Name, Ended>);
 
 impl Checks {
-    /// Reads lines of scenario, check, status and message between tabs. What the suite only notes (`INFO`) is no check.
+    /// Reads lines of scenario, check, status and message between tabs.
     pub(super) fn read(text: &str) -> Result<Self> {
         let mut all = Self::default();
         for line in text.lines() {
@@ -64,9 +72,6 @@ impl Checks {
             let Some(status) = Status::read(status) else {
                 bail!("{scenario} {check} ended as `{status}`, which is not known");
             };
-            if status == Status::Info {
-                continue;
-            }
             let name = (scenario.to_owned(), check.to_owned());
             let ended = Ended { status, message: message.to_owned() };
             let kept = all.0.entry(name).or_insert_with(|| ended.clone());
@@ -113,13 +118,28 @@ mod tests {
 
     #[test]
     fn a_check_that_is_made_several_times_ended_as_the_worst() {
-        let text = "ping\tping\tSUCCESS\t\nping\tping\tFAILURE\tno answer\nping\tping\tSKIPPED\t\nping\tnote\tINFO\tx\n";
+        let text = "ping\tping\tSUCCESS\t\nping\tping\tFAILURE\tno answer\nping\tping\tSKIPPED\t\n";
         let checks = Checks::read(text).expect("lines");
         let name = ("ping".to_owned(), "ping".to_owned());
         let ended = Ended { status: Status::Failure, message: "no answer".to_owned() };
         assert_eq!(checks.get(&name), Some(&ended));
         assert_eq!((checks.names().count(), checks.passed()), (1, 0));
         assert_eq!(checks.failed_in("ping"), ["ping"]);
+    }
+
+    #[test]
+    fn what_is_only_noted_is_no_difference_to_what_passes() {
+        use Status::{Failure, Info, Skipped, Success, Warning};
+        for well in [None, Some(Info), Some(Success)] {
+            assert!(Status::agree(well, Some(Info)) && Status::agree(Some(Info), well), "{well:?}");
+        }
+        for odd in [Skipped, Warning, Failure] {
+            assert!(Status::agree(Some(odd), Some(odd)), "{odd:?}");
+            for other in [None, Some(Info), Some(Success)] {
+                assert!(!Status::agree(Some(odd), other), "{odd:?} {other:?}");
+            }
+        }
+        assert!(!Status::agree(None, Some(Success)));
     }
 
     #[test]

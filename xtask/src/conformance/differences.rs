@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use super::checks::{Checks, Ended, Name};
+use super::checks::{Checks, Ended, Name, Status};
 use super::suite::Scenarios;
 
 /// The list, beside the peer.
@@ -130,7 +130,7 @@ impl List {
             let status = |checks: &Checks| checks.get(name).map(|ended| ended.status);
             let entry = ours().find(|e| (&e.scenario, &e.check) == (&name.0, &name.1));
             match entry {
-                _ if status(bare) == status(gate) => found.same += 1,
+                _ if Status::agree(status(bare), status(gate)) => found.same += 1,
                 Some(entry) => {
                     found.listed += 1;
                     found.used.insert(entry.clone());

@@ -7,12 +7,13 @@ use portcullis_domain::ports::BoxFuture;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorCode, ErrorData,
     Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ServerCapabilities, ServerConfig,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 
 use super::message::RawCall;
+use super::mirror::mirrored;
 use super::open::OpenCall;
 use super::{Hearing, HostBlob, HostCall, Served, ServedTool};
 
@@ -54,6 +55,13 @@ impl ServerHandler for Handler {
             .map_err(|_| ErrorData::internal_error("the tools cannot be listed", None))
     }
 
+    /// Asked for before a call over HTTP, whose headers have to say what the marked arguments say.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let tool = self.served.tool(name)?;
+        mirrored(&tool.input_schema, &Value::Null)?;
+        from_value(&Value::Object(advertised(&tool))).ok()
+    }
+
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
@@ -67,6 +75,9 @@ impl ServerHandler for Handler {
         let Value::Object(arguments) = raw.arguments else {
             return Err(malformed("`arguments` has to be an object"));
         };
+        if self.served.tool(&request.name).is_none() {
+            return Err(malformed("there is no tool of that name"));
+        }
         let RawCall { meta, connection, open, .. } = raw;
         let call = HostCall { tool: request.name.into_owned(), arguments, meta, connection };
         let reply = self.served.call(call, &Ear { context, open }).await;

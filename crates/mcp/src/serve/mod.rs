@@ -7,6 +7,7 @@ mod handler;
 mod http;
 mod lines;
 mod message;
+mod mirror;
 mod open;
 mod sessions;
 
@@ -96,6 +97,9 @@ pub trait Served: Send + Sync + 'static {
 
     /// The tools, the same ones as long as the connection lasts.
     fn tools(&self) -> Vec<ServedTool>;
+
+    /// One of the tools, by its name. A call of any other is refused and goes no further.
+    fn tool(&self, name: &str) -> Option<ServedTool>;
 
     /// Performs one call. It is polled to its end, also when nobody waits for the answer any more.
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply>;
