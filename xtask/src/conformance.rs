@@ -1,8 +1,8 @@
 //! `cargo xtask test --mcp`: the official conformance suite of MCP, against a server alone and against the same server behind
 //! the gate.
 //!
-//! What the suite says of the two has to be the same, check by check, but for the entries of `tests/conformance/differences.toml`,
-//! none of which may be of a scenario that the suite requires. The suite, its two releases and the SDK of the peer are packages
+//! What the suite says of the two has to be the same, check by check, but for what the rules of the gate deny, and for the entries
+//! of `tests/conformance/differences.toml`, none of which may be of a scenario that the suite requires. The suite, its two releases and the SDK of the peer are packages
 //! of the lock in `tests/mcp`; what cannot be had is a skip with its reason, which counts.
 
 mod checks;
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::runners::Counts;
 use crate::{official, process, table, workspace};
 use checks::Checks;
-use differences::{Found, List};
+use differences::{Found, List, Sides};
 use sides::Gate;
 use suite::{SETS, Set};
 
@@ -59,33 +59,47 @@ fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
 
     let peer = sides::peer(&node, &place)?;
     println!("the peer alone listens on {}", peer.port);
+    let silent = sides::silent(&node, &place, peer.port)?;
     let gate = Gate::start(&node, &place, &portcullis, peer.port)?;
     println!("the gate in front of it listens on {}", gate.port());
 
+    let unknown = list.unknown(&SETS.iter().map(|set| set.name).collect::<Vec<_>>());
+    if !unknown.is_empty() {
+        bail!("{} names sets that are none: {}", differences::FILE, unknown.join(", "));
+    }
     let mut all = Vec::new();
     for set in SETS {
         println!("{}: {}", set.name, set.words.join(" "));
         let required = set.required(&node, packages)?;
-        let bare = set.run(&node, packages, &place.join("results/bare"), peer.port)?;
+        let run = |side: &str, port: u16| {
+            set.run(&node, packages, &place.join("results").join(side), port)
+        };
+        let bare = run("bare", peer.port)?;
         set.is_baseline(&bare, &required).context("the peer alone is no baseline")?;
-        let gate = set.run(&node, packages, &place.join("results/gate"), gate.port())?;
-        let found = list.compare(set.name, &required, &bare, &gate)?;
+        let gate = run("gate", gate.port())?;
+        let quiet = match list.denied(set.name).is_empty() {
+            true => Checks::default(),
+            false => run("silent", silent.port)?,
+        };
+        let sides = Sides { bare: &bare, silent: &quiet, gate: &gate };
+        let found = list.compare(set.name, &required, &sides)?;
         all.push(Said { set, bare, gate, found });
     }
     Ok(tell(&all, list))
 }
 
-/// Prints what was found, and counts it: what is the same passes, what differs and is not listed fails, and so does an entry of
-/// the list that does not differ.
+/// Prints what was found, and counts it: what is the same passes, what differs and is neither denied nor listed fails, and so
+/// does an entry of the list that does not differ.
 fn tell(all: &[Said<'_>], list: &List) -> Counts {
     let mut counts = Counts::default();
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|Said { set, bare, gate, found }| {
             counts.passed += found.same;
-            counts.failed += found.unlisted.len();
+            counts.failed += found.unlisted.len() + found.undenied.len();
             let numbers = [bare.scenarios().len(), bare.passed(), gate.passed(), found.same];
-            let numbers = numbers.into_iter().chain([found.listed, found.unlisted.len()]);
+            let others = [found.denied, found.listed, found.unlisted.len()];
+            let numbers = numbers.into_iter().chain(others);
             [set.name.to_owned()].into_iter().chain(numbers.map(|n| n.to_string())).collect()
         })
         .collect();
@@ -93,11 +107,14 @@ fn tell(all: &[Said<'_>], list: &List) -> Counts {
         for difference in &found.unlisted {
             println!("{}: {difference}", set.name);
         }
+        for scenario in &found.undenied {
+            println!("{}: {scenario} is said to be denied, and is not", set.name);
+        }
     }
     let stale = list.stale(all.iter().flat_map(|said| &said.found.used));
     counts.failed += stale.len();
     stale.iter().for_each(|entry| println!("listed, and no difference: {entry}"));
-    let head = ["set", "scenarios", "alone", "behind", "same", "listed", "differ"];
+    let head = ["set", "scenarios", "alone", "behind", "same", "denied", "listed", "differ"];
     println!("\nchecks that pass alone and behind the gate\n\n{}", table::render(&head, &rows));
     counts
 }

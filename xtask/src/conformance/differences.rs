@@ -6,9 +6,15 @@
 //! scenario = "server-sse-polling"
 //! check = "server-sse-disconnect-resume"
 //! reason = "Why the gate does not do what the server does, in one sentence."
+//!
+//! [denied]                             # scenarios in which the server asks what the rules of the gate let no server ask
+//! next-2025-11-25 = ["tools-call-sampling"]
 //! ```
+//!
+//! A denied scenario has to end behind the gate as it does at the server alone when a client offers it nothing: so a rule is
+//! what makes the difference, and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -30,6 +36,8 @@ const MOST: usize = 10;
 struct Written {
     #[serde(default)]
     difference: Vec<Entry>,
+    #[serde(default)]
+    denied: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// One check that ends otherwise behind the gate.
@@ -50,7 +58,21 @@ impl fmt::Display for Entry {
 
 /// The differences that are known.
 #[derive(Debug)]
-pub(super) struct List(Vec<Entry>);
+pub(super) struct List {
+    entries: Vec<Entry>,
+    /// Scenarios that are denied, by their set.
+    denied: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// What a set says of the server.
+pub(super) struct Sides<'a> {
+    /// Alone.
+    pub(super) bare: &'a Checks,
+    /// Alone, asked by a client that offers it nothing.
+    pub(super) silent: &'a Checks,
+    /// Behind the gate.
+    pub(super) gate: &'a Checks,
+}
 
 /// What a comparison found.
 #[derive(Debug, Default)]
@@ -59,8 +81,12 @@ pub(super) struct Found {
     pub(super) same: usize,
     /// Checks that did not, and are listed.
     pub(super) listed: usize,
-    /// Those that are not.
+    /// Checks that did not, as the rules of the gate deny it.
+    pub(super) denied: usize,
+    /// Those that are neither.
     pub(super) unlisted: Vec<Difference>,
+    /// Scenarios that are said to be denied, and end as at the server alone.
+    pub(super) undenied: Vec<String>,
     /// The entries that were found.
     pub(super) used: BTreeSet<Entry>,
 }
@@ -96,7 +122,7 @@ impl List {
     fn parse(text: &str) -> Result<Self> {
         let written: Written =
             toml::from_str(text).with_context(|| format!("{FILE} is no list of differences"))?;
-        let entries = written.difference;
+        let Written { difference: entries, denied } = written;
         if entries.len() > MOST {
             bail!("{FILE} has {} entries, and {MOST} are the most", entries.len());
         }
@@ -109,7 +135,18 @@ impl List {
                 bail!("{entry} has no reason in {FILE}");
             }
         }
-        Ok(Self(entries))
+        Ok(Self { entries, denied })
+    }
+
+    /// The scenarios of a set that the rules of the gate deny.
+    pub(super) fn denied(&self, set: &str) -> BTreeSet<&str> {
+        self.denied.get(set).into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// The sets that are named and are none.
+    pub(super) fn unknown<'a>(&'a self, sets: &[&str]) -> Vec<&'a str> {
+        let named = self.entries.iter().map(|entry| &entry.set).chain(self.denied.keys());
+        named.map(String::as_str).filter(|set| !sets.contains(set)).collect()
     }
 
     /// Compares what a set says of the server alone and behind the gate.
@@ -117,20 +154,27 @@ impl List {
         &self,
         set: &str,
         required: &Scenarios,
-        bare: &Checks,
-        gate: &Checks,
+        sides: &Sides<'_>,
     ) -> Result<Found> {
-        let ours = || self.0.iter().filter(|entry| entry.set == set);
+        let Sides { bare, silent, gate } = sides;
+        let ours = || self.entries.iter().filter(|entry| entry.set == set);
         if let Some(entry) = ours().find(|entry| required.has(&entry.scenario)) {
             bail!("{entry} is of a scenario that the suite requires, which may not differ");
         }
+        let denied = self.denied(set);
         let mut found = Found::default();
+        let mut idle = denied.clone();
         let names: BTreeSet<&Name> = bare.names().chain(gate.names()).collect();
         for name in names {
             let status = |checks: &Checks| checks.get(name).map(|ended| ended.status);
+            let agree = |other: &Checks| Status::agree(status(other), status(gate));
             let entry = ours().find(|e| (&e.scenario, &e.check) == (&name.0, &name.1));
             match entry {
-                _ if Status::agree(status(bare), status(gate)) => found.same += 1,
+                _ if agree(bare) => found.same += 1,
+                _ if denied.contains(name.0.as_str()) && agree(silent) => {
+                    found.denied += 1;
+                    idle.remove(name.0.as_str());
+                }
                 Some(entry) => {
                     found.listed += 1;
                     found.used.insert(entry.clone());
@@ -142,13 +186,14 @@ impl List {
                 }),
             }
         }
+        found.undenied = idle.into_iter().map(str::to_owned).collect();
         Ok(found)
     }
 
     /// The entries that no comparison found.
     pub(super) fn stale<'a>(&self, used: impl Iterator<Item = &'a Entry>) -> Vec<&Entry> {
         let used: BTreeSet<&Entry> = used.collect();
-        self.0.iter().filter(|entry| !used.contains(entry)).collect()
+        self.entries.iter().filter(|entry| !used.contains(entry)).collect()
     }
 }
 
@@ -168,14 +213,19 @@ mod tests {
 
     const NONE: Scenarios = Scenarios::These(BTreeSet::new());
 
+    /// A comparison in which a client that offers nothing makes no difference.
+    fn compared(list: &List, set: &str, bare: &str, gate: &str) -> Found {
+        let (bare, gate) = (checks(bare), checks(gate));
+        let sides = Sides { bare: &bare, silent: &bare, gate: &gate };
+        list.compare(set, &NONE, &sides).expect("compared")
+    }
+
     #[test]
     fn what_differs_is_listed_or_it_is_told() {
         let list = List::parse(&entry("poll", "resume", "why")).expect("a list");
-        let bare =
-            checks("poll\tresume\tSUCCESS\t\nping\tping\tSUCCESS\t\nlist\told\tFAILURE\tx\n");
-        let gate =
-            checks("poll\tresume\tFAILURE\tno\nping\tping\tSUCCESS\t\nlist\tnew\tSUCCESS\t\n");
-        let found = list.compare("s", &NONE, &bare, &gate).expect("compared");
+        let bare = "poll\tresume\tSUCCESS\t\nping\tping\tSUCCESS\t\nlist\told\tFAILURE\tx\n";
+        let gate = "poll\tresume\tFAILURE\tno\nping\tping\tSUCCESS\t\nlist\tnew\tSUCCESS\t\n";
+        let found = compared(&list, "s", bare, gate);
         assert_eq!((found.same, found.listed), (1, 1));
         let told: Vec<String> = found.unlisted.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -186,23 +236,43 @@ mod tests {
             ]
         );
         assert!(list.stale(found.used.iter()).is_empty());
-        let same = list.compare("s", &NONE, &bare, &bare).expect("compared");
+        let same = compared(&list, "s", bare, bare);
         let stale: Vec<String> =
             list.stale(same.used.iter()).iter().map(ToString::to_string).collect();
         assert_eq!(stale, ["s poll resume"]);
-        let elsewhere = list.compare("other", &NONE, &bare, &gate).expect("compared");
+        let elsewhere = compared(&list, "other", bare, gate);
         assert_eq!((elsewhere.listed, elsewhere.unlisted.len()), (0, 3));
+    }
+
+    #[test]
+    fn what_is_denied_ends_as_for_a_client_that_offers_nothing() {
+        let list = List::parse("[denied]\ns = ['ask']\n").expect("a list");
+        assert_eq!((list.unknown(&["s"]).len(), list.unknown(&["t"])), (0, vec!["s"]));
+        let bare = checks("ask\tasked\tSUCCESS\t\nask\tanswered\tSUCCESS\t\n");
+        let silent = checks("ask\tasked\tFAILURE\tno\n");
+        let found = |gate: &str| {
+            let gate = checks(gate);
+            let sides = Sides { bare: &bare, silent: &silent, gate: &gate };
+            list.compare("s", &Scenarios::All, &sides).expect("compared")
+        };
+        let denied = found("ask\tasked\tFAILURE\tother words\n");
+        assert_eq!((denied.denied, denied.unlisted.len(), denied.undenied.len()), (2, 0, 0));
+        let worse = found("ask\tasked\tWARNING\t\n");
+        assert_eq!((worse.denied, worse.unlisted.len()), (1, 1), "another end is no denial");
+        let let_through = found("ask\tasked\tSUCCESS\t\nask\tanswered\tSUCCESS\t\n");
+        assert_eq!((let_through.same, let_through.undenied), (2, vec!["ask".to_owned()]));
     }
 
     #[test]
     fn what_the_suite_requires_may_not_differ() {
         let list = List::parse(&entry("ping", "ping", "why")).expect("a list");
         let bare = checks("ping\tping\tSUCCESS\t\n");
+        let sides = Sides { bare: &bare, silent: &bare, gate: &bare };
         for required in [Scenarios::All, Scenarios::These(["ping".to_owned()].into())] {
-            let refused = list.compare("s", &required, &bare, &bare).expect_err("required");
+            let refused = list.compare("s", &required, &sides).expect_err("required");
             assert!(refused.to_string().contains("the suite requires"), "{refused}");
         }
-        assert!(list.compare("other", &Scenarios::All, &bare, &bare).is_ok());
+        assert!(list.compare("other", &Scenarios::All, &sides).is_ok());
     }
 
     #[test]
@@ -217,6 +287,6 @@ mod tests {
         for (text, says) in cases {
             assert!(format!("{:#}", List::parse(text).expect_err(says)).contains(says), "{text}");
         }
-        assert!(List::parse("").expect("none").0.is_empty());
+        assert!(List::parse("").expect("none").entries.is_empty());
     }
 }

@@ -37,6 +37,13 @@ pub(super) fn peer(node: &Path, place: &Path) -> Result<Listening> {
     Listening::start(command)
 }
 
+/// The peer, to a client that offers it nothing.
+pub(super) fn silent(node: &Path, place: &Path, peer: u16) -> Result<Listening> {
+    let mut command = Command::new(node);
+    command.arg(place.join("silent.mjs")).arg(peer.to_string());
+    Listening::start(command)
+}
+
 /// The gate in front of the peer, pinned, with a home of its own, and what adds its token.
 pub(super) struct Gate(Listening);
 
