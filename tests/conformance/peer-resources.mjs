@@ -23,6 +23,7 @@ export function registerResources(server) {
         }
     );
     // Nothing here changes, so that who watches is told nothing.
-    server.server.setRequestHandler('resources/subscribe', () => ({}));
-    server.server.setRequestHandler('resources/unsubscribe', () => ({}));
+    for (const method of ['resources/subscribe', 'resources/unsubscribe']) {
+        server.server.setRequestHandler(method, () => ({}));
+    }
 }

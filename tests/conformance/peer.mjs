@@ -1,5 +1,8 @@
 // A server that has what the conformance suite asks for by name, on the official SDK: in revisions with sessions and in the
 // one without. It says its port in one line of JSON and ends with its standard input.
+//
+// `node peer.mjs quiet` is the same server without what the gate lets no server do: it asks its client for nothing, and tells it
+// nothing that the client did not ask for.
 
 import { randomBytes, randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -17,6 +20,13 @@ import { registerAsking } from './peer-asking.mjs';
 import { registerPrompts } from './peer-prompts.mjs';
 import { registerResources } from './peer-resources.mjs';
 import { registerTools } from './peer-tools.mjs';
+
+const QUIET = process.argv[2] === 'quiet';
+
+/** What a client asks for to be told something later. */
+const LATER = ['logging/setLevel', 'resources/subscribe', 'resources/unsubscribe', 'subscriptions/listen'];
+
+const OFFERED = 'io.modelcontextprotocol/clientCapabilities';
 
 const OWN_NAMES = ['localhost', '127.0.0.1'];
 
@@ -36,10 +46,10 @@ function served() {
         {
             capabilities: {
                 completions: {},
-                logging: {},
+                ...(QUIET ? {} : { logging: {} }),
                 // What the gate shows is what was pinned, and stays.
                 prompts: { listChanged: false },
-                resources: { listChanged: false, subscribe: true },
+                resources: { listChanged: false, subscribe: !QUIET },
                 tools: { listChanged: false }
             },
             requestState: { verify: states.verify }
@@ -73,6 +83,18 @@ async function answerInSession(request, response, body) {
     await transport.handleRequest(request, response, body);
 }
 
+/** Takes out what a client offers, and its answers to what it was not asked. */
+function hearNoOffers({ method, params = {} }) {
+    if (method === 'initialize') {
+        params.capabilities = {};
+    }
+    if (params._meta?.[OFFERED]) {
+        params._meta[OFFERED] = {};
+    }
+    delete params.inputResponses;
+    delete params.requestState;
+}
+
 async function read(request) {
     const parts = [];
     for await (const part of request) {
@@ -97,11 +119,17 @@ const listener = createServer(async (request, response) => {
         return;
     }
     const body = request.method === 'POST' ? await read(request) : undefined;
-    if (await isLegacyRequest(await toWebRequest(request, body), body)) {
-        await answerInSession(request, response, body);
-    } else {
-        await answerStateless(request, response, body);
+    const inSession = await isLegacyRequest(await toWebRequest(request, body), body);
+    if (QUIET && LATER.includes(body?.method)) {
+        response.writeHead(inSession ? 200 : 404, { 'content-type': 'application/json' });
+        const error = { code: -32601, message: 'Method not found' };
+        response.end(JSON.stringify({ jsonrpc: '2.0', id: body.id, error }));
+        return;
     }
+    if (QUIET && body) {
+        hearNoOffers(body);
+    }
+    await (inSession ? answerInSession : answerStateless)(request, response, body);
 });
 
 listener.listen(0, '127.0.0.1', () => console.log(JSON.stringify({ port: listener.address().port })));

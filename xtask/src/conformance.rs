@@ -57,9 +57,9 @@ fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
     sides::lay_out(&root.join(FILES), &place)?;
     let node = sides::node(packages)?;
 
-    let peer = sides::peer(&node, &place)?;
+    let peer = sides::peer(&node, &place, &[])?;
     println!("the peer alone listens on {}", peer.port);
-    let silent = sides::silent(&node, &place, peer.port)?;
+    let quiet = sides::peer(&node, &place, &["quiet"])?;
     let gate = Gate::start(&node, &place, &portcullis, peer.port)?;
     println!("the gate in front of it listens on {}", gate.port());
 
@@ -77,11 +77,11 @@ fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
         let bare = run("bare", peer.port)?;
         set.is_baseline(&bare, &required).context("the peer alone is no baseline")?;
         let gate = run("gate", gate.port())?;
-        let quiet = match list.denied(set.name).is_empty() {
+        let without = match list.denied(set.name).is_empty() {
             true => Checks::default(),
-            false => run("silent", silent.port)?,
+            false => run("quiet", quiet.port)?,
         };
-        let sides = Sides { bare: &bare, silent: &quiet, gate: &gate };
+        let sides = Sides { bare: &bare, quiet: &without, gate: &gate };
         let found = list.compare(set.name, &required, &sides)?;
         all.push(Said { set, bare, gate, found });
     }

@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod needs;
 mod pin;
 mod reopening;
 mod serve;
@@ -30,6 +31,7 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use needs::{Need, Needs};
 pub use pin::{
     Change, ChangeKind, Fate, FileFault, Likeness, LoadReport, Loaded, LoadedTool,
     MAX_MANIFEST_BYTES, MAX_PINNED_FILE_BYTES, MAX_PINNED_FILES, Manifest, ManifestError,

@@ -7,12 +7,12 @@
 //! check = "server-sse-disconnect-resume"
 //! reason = "Why the gate does not do what the server does, in one sentence."
 //!
-//! [denied]                             # scenarios in which the server asks what the rules of the gate let no server ask
+//! [denied]                             # scenarios that need what the gate lets no server do
 //! next-2025-11-25 = ["tools-call-sampling"]
 //! ```
 //!
-//! A denied scenario has to end behind the gate as it does at the server alone when a client offers it nothing: so a rule is
-//! what makes the difference, and nothing else.
+//! A denied scenario has to end behind the gate as it does at the same server when that does not do it: so this is what makes the
+//! difference, and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,8 +68,8 @@ pub(super) struct List {
 pub(super) struct Sides<'a> {
     /// Alone.
     pub(super) bare: &'a Checks,
-    /// Alone, asked by a client that offers it nothing.
-    pub(super) silent: &'a Checks,
+    /// Alone, without what the gate lets no server do.
+    pub(super) quiet: &'a Checks,
     /// Behind the gate.
     pub(super) gate: &'a Checks,
 }
@@ -156,7 +156,7 @@ impl List {
         required: &Scenarios,
         sides: &Sides<'_>,
     ) -> Result<Found> {
-        let Sides { bare, silent, gate } = sides;
+        let Sides { bare, quiet, gate } = sides;
         let ours = || self.entries.iter().filter(|entry| entry.set == set);
         if let Some(entry) = ours().find(|entry| required.has(&entry.scenario)) {
             bail!("{entry} is of a scenario that the suite requires, which may not differ");
@@ -171,7 +171,7 @@ impl List {
             let entry = ours().find(|e| (&e.scenario, &e.check) == (&name.0, &name.1));
             match entry {
                 _ if agree(bare) => found.same += 1,
-                _ if denied.contains(name.0.as_str()) && agree(silent) => {
+                _ if denied.contains(name.0.as_str()) && agree(quiet) => {
                     found.denied += 1;
                     idle.remove(name.0.as_str());
                 }
@@ -213,10 +213,10 @@ mod tests {
 
     const NONE: Scenarios = Scenarios::These(BTreeSet::new());
 
-    /// A comparison in which a client that offers nothing makes no difference.
+    /// A comparison in which a quiet server makes no difference.
     fn compared(list: &List, set: &str, bare: &str, gate: &str) -> Found {
         let (bare, gate) = (checks(bare), checks(gate));
-        let sides = Sides { bare: &bare, silent: &bare, gate: &gate };
+        let sides = Sides { bare: &bare, quiet: &bare, gate: &gate };
         list.compare(set, &NONE, &sides).expect("compared")
     }
 
@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_ends_as_for_a_client_that_offers_nothing() {
+    fn what_is_denied_ends_as_at_a_server_that_does_not_do_it() {
         let list = List::parse("[denied]\ns = ['ask']\n").expect("a list");
         assert_eq!((list.unknown(&["s"]).len(), list.unknown(&["t"])), (0, vec!["s"]));
         let bare = checks("ask\tasked\tSUCCESS\t\nask\tanswered\tSUCCESS\t\n");
-        let silent = checks("ask\tasked\tFAILURE\tno\n");
+        let quiet = checks("ask\tasked\tFAILURE\tno\n");
         let found = |gate: &str| {
             let gate = checks(gate);
-            let sides = Sides { bare: &bare, silent: &silent, gate: &gate };
+            let sides = Sides { bare: &bare, quiet: &quiet, gate: &gate };
             list.compare("s", &Scenarios::All, &sides).expect("compared")
         };
         let denied = found("ask\tasked\tFAILURE\tother words\n");
@@ -267,7 +267,7 @@ mod tests {
     fn what_the_suite_requires_may_not_differ() {
         let list = List::parse(&entry("ping", "ping", "why")).expect("a list");
         let bare = checks("ping\tping\tSUCCESS\t\n");
-        let sides = Sides { bare: &bare, silent: &bare, gate: &bare };
+        let sides = Sides { bare: &bare, quiet: &bare, gate: &bare };
         for required in [Scenarios::All, Scenarios::These(["ping".to_owned()].into())] {
             let refused = list.compare("s", &required, &sides).expect_err("required");
             assert!(refused.to_string().contains("the suite requires"), "{refused}");

@@ -30,17 +30,10 @@ pub(super) fn node(packages: &Path) -> Result<PathBuf> {
     node.context("none of the packages is a Node for this machine")
 }
 
-/// The peer.
-pub(super) fn peer(node: &Path, place: &Path) -> Result<Listening> {
+/// The peer; with `quiet` it does not do what the gate lets no server do.
+pub(super) fn peer(node: &Path, place: &Path, words: &[&str]) -> Result<Listening> {
     let mut command = Command::new(node);
-    command.arg(place.join("peer.mjs"));
-    Listening::start(command)
-}
-
-/// The peer, to a client that offers it nothing.
-pub(super) fn silent(node: &Path, place: &Path, peer: u16) -> Result<Listening> {
-    let mut command = Command::new(node);
-    command.arg(place.join("silent.mjs")).arg(peer.to_string());
+    command.arg(place.join("peer.mjs")).args(words);
     Listening::start(command)
 }
 

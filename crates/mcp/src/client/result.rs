@@ -6,6 +6,7 @@ use portcullis_canon::{Value, sanitize};
 
 use super::ledger::{Fault, Reply};
 use super::request::{Lost, Why};
+use crate::needs::Needs;
 use crate::session::{Answer, Block, CallFailure};
 
 /// How much of a server's error goes into a sentence.
@@ -19,6 +20,9 @@ const NOT_TAKEN_UP: [i64; 6] = [-32601, -32600, -32700, -32020, -32021, -32022];
 pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
     match reply {
         Reply::Error(code, message) => {
+            if Needs::read(&message).is_some() {
+                return Err(CallFailure::NotSent(message));
+            }
             let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
             let sentence = format!("the server answered with error {code}: {message}");
             if NOT_TAKEN_UP.contains(&code) {
@@ -178,6 +182,11 @@ mod tests {
         }
         let error = |code| answer(Reply::Error(code, "no\u{1b}".to_owned()));
         assert!(error(-32602).unwrap().failed && error(-32000).unwrap().failed);
+        let needs = "the server needs what no server is let ask a host for: sampling";
+        assert_eq!(
+            answer(Reply::Error(-32021, needs.to_owned())).unwrap_err(),
+            CallFailure::NotSent(needs.to_owned())
+        );
         assert_eq!(
             error(-32601).unwrap_err(),
             CallFailure::NotSent("the server answered with error -32601: no\\x1B".to_owned())

@@ -16,9 +16,13 @@ use super::message::RawCall;
 use super::mirror::mirrored;
 use super::open::OpenCall;
 use super::{Hearing, HostBlob, HostCall, Served, ServedTool};
+use crate::needs;
 
 /// The name by which a host knows what it talks to.
 const NAME: &str = "gated-tools";
+
+/// What each request of the revision without sessions says beside its parameters.
+const STATELESS: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Speaks for what is served.
 pub(super) struct Handler {
@@ -79,8 +83,13 @@ impl ServerHandler for Handler {
             return Err(malformed("there is no tool of that name"));
         }
         let RawCall { meta, connection, open, .. } = raw;
+        let stateless = meta.contains_key(STATELESS);
         let call = HostCall { tool: request.name.into_owned(), arguments, meta, connection };
         let reply = self.served.call(call, &Ear { context, open }).await;
+        if let Some(needs) = reply.needs.filter(|_| stateless) {
+            let data = from_value(&needs.data()).ok();
+            return Err(ErrorData::new(ErrorCode(needs::CODE), reply.text, data));
+        }
         let mut content = vec![ContentBlock::text(reply.text)];
         content.extend(reply.blobs.into_iter().map(block));
         let mut result = match reply.failed {

@@ -213,7 +213,8 @@ mod tests {
 
         fn call<'a>(&'a self, call: HostCall, _: &'a dyn Hearing) -> BoxFuture<'a, HostReply> {
             let text = Value::Object(call.arguments).to_canonical_string();
-            let reply = HostReply { text, structured: None, blobs: Vec::new(), failed: false };
+            let reply =
+                HostReply { text, structured: None, blobs: Vec::new(), failed: false, needs: None };
             Box::pin(std::future::ready(reply))
         }
     }

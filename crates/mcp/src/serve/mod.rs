@@ -21,6 +21,8 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+use crate::needs::Needs;
+
 pub use self::http::{HttpAnswer, HttpDoor, HttpTerms};
 use handler::Handler;
 use lines::Lines;
@@ -79,6 +81,8 @@ pub struct HostReply {
     pub blobs: Vec<HostBlob>,
     /// Whether the host is told that the call failed (`isError`).
     pub failed: bool,
+    /// What the call would have needed of the host. The revision without sessions has an error for it.
+    pub needs: Option<Needs>,
 }
 
 /// The host's ear while one of its calls is waited for.

@@ -6,7 +6,7 @@
 use portcullis_canon::{Object, Value, sanitize};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::{HostBlob, HostReply};
+use portcullis_mcp::{HostBlob, HostReply, Needs};
 
 use super::blobs::apart;
 use super::shown;
@@ -74,6 +74,7 @@ pub(super) struct Answer {
     structured: Option<Object>,
     blobs: Vec<HostBlob>,
     failed: bool,
+    needs: Option<Needs>,
 }
 
 impl Answer {
@@ -81,7 +82,7 @@ impl Answer {
     pub(super) fn of(word: Word, prose: &str) -> Self {
         let text = format!("{}: {prose}", word.as_str());
         let (structured, blobs) = (None, Vec::new());
-        Self { word: Some(word), text, structured, blobs, failed: word.failed() }
+        Self { word: Some(word), text, structured, blobs, failed: word.failed(), needs: None }
     }
 
     /// What the tool gave back.
@@ -92,7 +93,7 @@ impl Answer {
             Value::Object(object) => Some(object),
             _ => None,
         };
-        Self { word: None, text, structured, blobs, failed: false }
+        Self { word: None, text, structured, blobs, failed: false, needs: None }
     }
 
     /// The tool failed, and said why.
@@ -103,7 +104,18 @@ impl Answer {
             structured: None,
             blobs: Vec::new(),
             failed: true,
+            needs: None,
         }
+    }
+
+    /// The tool's server would have to ask the host for something first.
+    pub(super) fn needs(needs: Needs) -> Self {
+        let prose = format!(
+            "whoever makes this call would have to ask this host for something first ({}), which is not let through. Nothing \
+             has happened. Do not try it again; tell the user.",
+            needs.names()
+        );
+        Self { needs: Some(needs), ..Self::of(Word::Denied, &prose) }
     }
 
     /// A question waits.
@@ -252,8 +264,8 @@ impl Answer {
 
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
-        let Self { text, structured, blobs, failed, .. } = self;
-        HostReply { text, structured, blobs, failed }
+        let Self { text, structured, blobs, failed, needs, .. } = self;
+        HostReply { text, structured, blobs, failed, needs }
     }
 }
 
