@@ -19,7 +19,7 @@ use crate::bench::machine::Machine;
 use crate::bench::ratios::Ratio;
 use crate::process::{self, Kept};
 use crate::table;
-use crate::workspace::Member;
+use crate::workspace::{Member, target};
 
 /// The package of whole-program benches.
 const PROGRAM: &str = "portcullis-bench";
@@ -127,7 +127,7 @@ fn build(root: &Path) -> Result<()> {
 
 /// The bench program as it was built. It would build the command if it knew of a cargo.
 fn program(root: &Path) -> Command {
-    let mut program = Command::new(machine::target(root).join("release").join(PROGRAM));
+    let mut program = Command::new(target(root).join("release").join(PROGRAM));
     program.env_remove("CARGO");
     program
 }

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
 use crate::claims::patches::{self, Edit, Place, Planted};
-use crate::{Usage, process, table};
+use crate::{Usage, process, table, workspace};
 
 /// The package of the grid.
 const PROGRAM: &str = "portcullis-crash-grid";
@@ -80,12 +80,10 @@ fn grid(root: &Path, arguments: &[String]) -> Result<bool> {
     if !process::show(&mut build)? {
         bail!("the command does not build");
     }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut command = process::cargo(root);
     command.args(["run", "--quiet", "--locked", "--profile", "ci", "--package", PROGRAM, "--"]);
     command.args(arguments).arg("--out").arg(root.join("target/crash-grid"));
-    command.arg("--command").arg(target.join("ci/portcullis"));
+    command.arg("--command").arg(workspace::target(root).join("ci/portcullis"));
     process::show(&mut command)
 }
 

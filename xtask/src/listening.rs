@@ -11,6 +11,10 @@ use anyhow::{Context as _, Result};
 /// How long it may take to say its port.
 const START: Duration = Duration::from_secs(60);
 
+/// How long it may take to end what it started itself, and how often that is looked at.
+const END: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
+
 /// The program; it ends with this value.
 pub(crate) struct Listening {
     child: Child,
@@ -57,6 +61,11 @@ fn port(line: &str) -> Option<u16> {
 
 impl Drop for Listening {
     fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + END;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
         let _gone_already = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -10,6 +10,7 @@
 mod arrows;
 mod bench;
 mod claims;
+mod conformance;
 mod crash_grid;
 mod listening;
 mod live_local;
@@ -41,6 +42,8 @@ usage: cargo xtask <command>
                       `N passed, N failed, N skipped`
   test --live-local   a model server on this machine (llama.cpp from npm, random weights), asked through the gate;
                       installed below the build folder; about half a minute when the tests are built
+  test --mcp          the official conformance suite of MCP against a server alone and behind the gate, check by check;
+                      installed below the build folder; about two minutes when the command is built
   tidy                headers, sizes, error pages, reached files, words, leaked paths, crate documents
   arrows              the dependency arrows, with cargo tree
   clippy [PACKAGE…]   the lints as `test` runs them
@@ -113,6 +116,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<bool> {
     let run = Run { root: &root, members: &members };
     match command {
         "test" if rest == ["--live-local"] => live_local::run(&root),
+        "test" if rest == ["--mcp"] => conformance::run(&root),
         "test" => stages::run(&run, rest),
         "tidy" if rest.is_empty() => Ok(tell("tidy", &stages::tidy_findings(&run)?)),
         "arrows" if rest.is_empty() => Ok(tell("arrows", &arrows::check(&root, &members)?)),

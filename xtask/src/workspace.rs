@@ -24,6 +24,11 @@ pub(crate) struct Member {
     pub(crate) has_lib: bool,
 }
 
+/// The build folder.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Finds the workspace root: the nearest folder upwards whose manifest has a `[workspace]` table.
 pub(crate) fn root() -> Result<PathBuf> {
     let start = match env::var_os("CARGO_MANIFEST_DIR") {

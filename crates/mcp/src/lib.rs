@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod needs;
 mod offer;
 mod pin;
 mod reopening;
@@ -31,6 +32,7 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use needs::{Need, Needs};
 pub use offer::{
     MAX_OFFERS, McpOffers, Offer, OfferError, OfferFate, OfferKind, OfferLine, OfferRules,
     OfferTerms, UriRule, UriRuleError,

@@ -1,13 +1,13 @@
 //! What figures were taken on: date, processor, memory, kernel, disk, load, and the state of the code. No names, no paths.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
 use crate::process;
+use crate::workspace::target;
 
 /// A machine, at the time when something is measured on it.
 #[derive(Debug)]
@@ -43,11 +43,6 @@ impl Machine {
     pub(crate) fn told(&self) -> String {
         format!("{}; load {} before and {} after.\n", self.facts, self.load_before, load())
     }
-}
-
-/// The build folder.
-pub(crate) fn target(root: &Path) -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn read(file: &str) -> Result<String> {

@@ -13,10 +13,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::bench::machine::{Machine, target};
+use crate::bench::machine::Machine;
 use crate::bench::page;
 use crate::bench::peers::drivers::Driver;
 use crate::table;
+use crate::workspace::target;
 
 /// How much is measured.
 #[derive(Debug, PartialEq, Eq)]

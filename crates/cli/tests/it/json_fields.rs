@@ -142,8 +142,7 @@ fn what_two_runs_beside_each_other_write_is_what_the_document_lists() {
 fn what_servers_write_is_what_the_document_lists() {
     let bank = crate::mcp::Bank::new();
     let json = |args: &[&str]| lines(&bank.run(&[args, &["--json"]].concat()));
-    bank.prompts();
-    bank.pins_its_program();
+    bank.pins_all();
     let mut pinned = json(&["pin", "bank"]);
     bank.changes();
     bank.prompt("Sends it away.");

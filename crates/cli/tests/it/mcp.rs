@@ -107,15 +107,16 @@ impl Bank {
         self.offers(&[&titled, &PAY.replace("Pays.", "Takes."), &other]);
     }
 
-    /// The program is pinned too.
-    pub(crate) fn pins_its_program(&self) {
-        self.rules(&format!("pin_program = true\n{RULES}"));
-    }
-
     /// It has a prompt, and a rule for that, beside its tools.
-    pub(crate) fn prompts(&self) {
+    fn prompts(&self) {
         self.prompt("Sums up.");
         self.rules(&format!("prompts = ['sum', 'none']\n{RULES}"));
+    }
+
+    /// The same, and its program is pinned too.
+    pub(crate) fn pins_all(&self) {
+        self.prompt("Sums up.");
+        self.rules(&format!("pin_program = true\nprompts = ['sum', 'none']\n{RULES}"));
     }
 
     /// What it says of its prompt.

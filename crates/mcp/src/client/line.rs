@@ -3,6 +3,7 @@
 use portcullis_canon::{Limits, Object, Value, parse};
 
 use super::ledger::{Fault, Reply};
+use crate::needs::{self, Needs};
 
 /// The longest line from a server, in bytes, without its line end.
 pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
@@ -93,7 +94,9 @@ fn meaning(object: &Object) -> Option<Meaning> {
         (None, None, Some(error)) => {
             let code = error.get("code").and_then(Value::as_i64)?;
             let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
-            let reply = Reply::Error(code, message.to_owned());
+            let needs = Needs::of_error(error).filter(|_| code == i64::from(needs::CODE));
+            let message = needs.map_or_else(|| message.to_owned(), |needs| needs.sentence());
+            let reply = Reply::Error(code, message);
             Some(Meaning::Answer(id.and_then(Value::as_i64), reply))
         }
         _ => None,
@@ -142,6 +145,10 @@ mod tests {
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"no"}}"#),
             Line::Answer { id: Some(7), reply: Reply::Error(-1, text), .. } if text == "no"
+        ));
+        assert!(matches!(
+            read(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}}"#),
+            Line::Answer { reply: Reply::Error(-32021, text), .. } if text.ends_with(": roots")
         ));
         for odd in [r#"{"jsonrpc":"2.0","id":"7","result":1}"#, r#"{"jsonrpc":"2.0","result":1}"#] {
             assert!(matches!(read(odd), Line::Answer { id: None, .. }), "{odd}");

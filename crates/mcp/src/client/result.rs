@@ -6,6 +6,7 @@ use portcullis_canon::{Value, sanitize};
 
 use super::ledger::{Fault, Reply};
 use super::request::{Lost, Why};
+use crate::needs::Needs;
 use crate::session::{Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource};
 
 /// How much of a server's error goes into a sentence.
@@ -31,6 +32,9 @@ pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
 pub(super) fn settled(reply: Reply) -> Result<Value, CallFailure> {
     match reply {
         Reply::Error(code, message) => {
+            if Needs::read(&message).is_some() {
+                return Err(CallFailure::NotSent(message));
+            }
             let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
             let sentence = format!("the server answered with error {code}: {message}");
             Err(match NOT_TAKEN_UP.contains(&code) {
@@ -238,6 +242,11 @@ mod tests {
         }
         let error = |code| answer(Reply::Error(code, "no\u{1b}".to_owned()));
         assert!(error(-32602).unwrap().failed && error(-32000).unwrap().failed);
+        let needs = "the server needs what no server is let ask a host for: sampling";
+        assert_eq!(
+            answer(Reply::Error(-32021, needs.to_owned())).unwrap_err(),
+            CallFailure::NotSent(needs.to_owned())
+        );
         assert_eq!(
             error(-32601).unwrap_err(),
             CallFailure::NotSent("the server answered with error -32601: no\\x1B".to_owned())

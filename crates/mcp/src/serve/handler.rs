@@ -12,7 +12,7 @@ use rmcp::model::{
     ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
     ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
     PromptsCapability, ReadResourceRequestMethod, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, ResourcesCapability, ServerCapabilities, ServerConfig,
+    ReadResourceResult, ResourcesCapability, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
@@ -20,12 +20,17 @@ use serde::de::DeserializeOwned;
 
 use super::block::{block, message, resource};
 use super::message::RawCall;
+use super::mirror::mirrored;
 use super::open::OpenCall;
 use super::{Hearing, HostAsk, HostCall, HostCompletion, HostRefusal, Served, ServedTool};
+use crate::needs;
 use crate::offer::OfferKind;
 
 /// The name by which a host knows what it talks to.
 const NAME: &str = "gated-tools";
+
+/// What each request of the revision without sessions says beside its parameters.
+const STATELESS: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Speaks for what is served.
 pub(super) struct Handler {
@@ -136,6 +141,13 @@ impl ServerHandler for Handler {
         Ok(CompleteResult::new(info))
     }
 
+    /// Asked for before a call over HTTP, whose headers have to say what the marked arguments say.
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let tool = self.served.tool(name)?;
+        mirrored(&tool.input_schema, &Value::Null)?;
+        from_value(&Value::Object(advertised(&tool))).ok()
+    }
+
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
@@ -149,9 +161,17 @@ impl ServerHandler for Handler {
         let Value::Object(arguments) = raw.arguments else {
             return Err(malformed("`arguments` has to be an object"));
         };
+        if self.served.tool(&request.name).is_none() {
+            return Err(malformed("there is no tool of that name"));
+        }
         let RawCall { meta, connection, open, .. } = raw;
+        let stateless = meta.contains_key(STATELESS);
         let call = HostCall { tool: request.name.into_owned(), arguments, meta, connection };
         let reply = self.served.call(call, &Ear { context, open }).await;
+        if let Some(needs) = reply.needs.filter(|_| stateless) {
+            let data = from_value(&needs.data()).ok();
+            return Err(ErrorData::new(ErrorCode(needs::CODE), reply.text, data));
+        }
         let mut content = vec![ContentBlock::text(reply.text)];
         content.extend(reply.blocks.iter().filter_map(|given| from_value(&block(given)).ok()));
         let mut result = match reply.failed {

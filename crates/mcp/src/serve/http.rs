@@ -12,13 +12,14 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
-use portcullis_canon::{Digest, Value};
+use portcullis_canon::{Digest, Object, Value};
 use portcullis_domain::ports::Entropy;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 
 use super::handler::Handler;
 use super::message::{Message, Misread};
+use super::mirror::mirrored;
 use super::open::OpenCalls;
 use super::sessions::Sessions;
 use super::{MAX_MESSAGE_BYTES, Served};
@@ -41,6 +42,7 @@ pub struct HttpTerms {
 
 /// Answers the requests of one host, over however many connections.
 pub struct HttpDoor {
+    served: Arc<dyn Served>,
     service: StreamableHttpService<Handler, NeverSessionManager>,
     sessions: Sessions,
     open: OpenCalls,
@@ -57,8 +59,10 @@ impl HttpDoor {
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_MESSAGE_BYTES);
-        let handler = move || Ok(Handler::new(Arc::clone(&served)));
+        let behind = Arc::clone(&served);
+        let handler = move || Ok(Handler::new(Arc::clone(&behind)));
         Self {
+            served,
             service: StreamableHttpService::new(handler, Arc::default(), config),
             sessions: Sessions::new(terms.sessions, terms.entropy),
             open: OpenCalls::default(),
@@ -110,6 +114,9 @@ impl HttpDoor {
             |session| format!("session {session}"),
         );
         message.raw.connection = Some(connection);
+        if let Some(repeated) = self.repeated(&message) {
+            message.put_arguments(repeated);
+        }
         head.extensions.insert(message.raw);
         let body = Full::new(Bytes::from(message.envelope.to_canonical()));
         let mut answer = self.service.handle(Request::from_parts(head, body)).await;
@@ -120,6 +127,13 @@ impl HttpDoor {
             answer.headers_mut().insert(SESSION, id);
         }
         answer
+    }
+
+    /// The arguments of a call that headers repeat: the library holds the two against each other.
+    fn repeated(&self, message: &Message) -> Option<Object> {
+        let name = message.envelope.pointer("/params/name").and_then(Value::as_str);
+        let name = name.filter(|_| message.method() == Some("tools/call"))?;
+        mirrored(&self.served.tool(name)?.input_schema, &message.raw.arguments)
     }
 
     fn end(&self, session: Option<String>) -> HttpAnswer {
@@ -162,4 +176,108 @@ fn answer(status: StatusCode, kind: HeaderValue, body: Vec<u8>) -> HttpAnswer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+    use portcullis_canon::{Kind, Limits, parse};
+    use portcullis_domain::ports::BoxFuture;
+    use portcullis_testkit::ports::SeededEntropy;
+
+    use super::*;
+    use crate::serve::{Hearing, HostCall, HostReply, ServedTool};
+
+    /// One tool, of which a header repeats an argument; it gives back what it was called with.
+    struct Routed;
+
+    impl Served for Routed {
+        fn instructions(&self) -> String {
+            String::new()
+        }
+
+        fn tools(&self) -> Vec<ServedTool> {
+            let schema = br#"{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"n":{}}}"#;
+            vec![ServedTool {
+                name: "route".to_owned(),
+                description: "Routes.".to_owned(),
+                input_schema: parse(schema, &Limits::BARE).unwrap(),
+                read_only: true,
+                destructive: false,
+            }]
+        }
+
+        fn tool(&self, name: &str) -> Option<ServedTool> {
+            self.tools().into_iter().find(|tool| tool.name == name)
+        }
+
+        fn call<'a>(&'a self, call: HostCall, _: &'a dyn Hearing) -> BoxFuture<'a, HostReply> {
+            let text = Value::Object(call.arguments).to_canonical_string();
+            let reply =
+                HostReply { text, structured: None, blocks: Vec::new(), failed: false, needs: None };
+            Box::pin(std::future::ready(reply))
+        }
+    }
+
+    fn door() -> HttpDoor {
+        let terms = HttpTerms {
+            sessions: Digest::of(Kind::HostToken, b"test"),
+            unnamed: "test".to_owned(),
+            entropy: Arc::new(SeededEntropy::new(1)),
+        };
+        HttpDoor::new(Arc::new(Routed), terms)
+    }
+
+    /// The status, the protocol's error, and the text of the result.
+    async fn called(
+        tool: &str,
+        arguments: &str,
+        headers: &[(&str, &str)],
+    ) -> (u16, Option<i64>, Option<String>) {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"t","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        );
+        let usual = [
+            ("host", "localhost"),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", tool),
+        ];
+        let mut request = Request::post("/mcp");
+        for (name, value) in usual.iter().chain(headers) {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let answer = door().answer(head, body.as_bytes()).await;
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let said = parse(&body, &Limits::ENVELOPE).unwrap_or_else(|_| panic!("{status} {body:?}"));
+        let text = said.pointer("/result/content/0/text").and_then(Value::as_str);
+        (status, said.pointer("/error/code").and_then(Value::as_i64), text.map(str::to_owned))
+    }
+
+    #[tokio::test]
+    async fn a_header_that_repeats_an_argument_says_the_same_or_nothing_is_called() {
+        let arguments = r#"{"n":[123456789012345678901],"region":"north"}"#;
+        let made = (200, None, Some(arguments.to_owned()));
+        for same in ["north", "=?base64?bm9ydGg=?="] {
+            assert_eq!(called("route", arguments, &[("mcp-param-region", same)]).await, made);
+        }
+        for other in ["south", "North", "=?base64?bm9ydGg?=", "=?base64?!?="] {
+            let told = called("route", arguments, &[("mcp-param-region", other)]).await;
+            assert_eq!(told, (400, Some(-32020), None), "{other}");
+        }
+        assert_eq!(called("route", arguments, &[]).await, (400, Some(-32020), None));
+        let unsaid = called("route", "{}", &[("mcp-param-region", "north")]).await;
+        assert_eq!(unsaid, (400, Some(-32020), None));
+        assert_eq!(called("route", "{}", &[]).await, (200, None, Some("{}".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_is_not_there_is_an_error_of_the_protocol() {
+        let (_, code, text) = called("other", "{}", &[]).await;
+        assert_eq!((code, text), (Some(-32602), None));
+    }
 }

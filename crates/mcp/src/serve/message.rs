@@ -71,6 +71,15 @@ impl Message {
         id(&self.envelope)
     }
 
+    /// Puts some arguments of a call back into the envelope, for the library to see.
+    pub(super) fn put_arguments(&mut self, arguments: Object) {
+        if let Value::Object(message) = &mut self.envelope
+            && let Some(Value::Object(params)) = message.get_mut("params")
+        {
+            params.insert("arguments", arguments);
+        }
+    }
+
     /// As the library takes it, with what a call holds beside it.
     pub(super) fn into_decoded(mut self) -> ClientJsonRpcMessage {
         if let JsonRpcMessage::Request(request) = &mut self.decoded {

@@ -8,6 +8,7 @@ mod handler;
 mod http;
 mod lines;
 mod message;
+mod mirror;
 mod open;
 mod sessions;
 
@@ -21,6 +22,7 @@ use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+use crate::needs::Needs;
 use crate::offer::OfferKind;
 use crate::session::Link;
 
@@ -109,6 +111,8 @@ pub struct HostReply {
     pub blocks: Vec<HostBlock>,
     /// Whether the host is told that the call failed (`isError`).
     pub failed: bool,
+    /// What the call would have needed of the host. The revision without sessions has an error for it.
+    pub needs: Option<Needs>,
 }
 
 /// What stands beside something that a host asks for.
@@ -185,6 +189,9 @@ pub trait Served: Send + Sync + 'static {
 
     /// The tools, the same ones as long as the connection lasts.
     fn tools(&self) -> Vec<ServedTool>;
+
+    /// One of the tools, by its name. A call of any other is refused and goes no further.
+    fn tool(&self, name: &str) -> Option<ServedTool>;
 
     /// Performs one call. It is polled to its end, also when nobody waits for the answer any more.
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply>;

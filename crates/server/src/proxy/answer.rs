@@ -6,7 +6,7 @@
 use portcullis_canon::{Value, sanitize};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::HostReply;
+use portcullis_mcp::{HostReply, Needs};
 
 use super::blocks::{apart, in_words};
 use super::shown;
@@ -72,6 +72,7 @@ pub(super) struct Answer {
     pub(super) word: Option<Word>,
     said: Said,
     failed: bool,
+    needs: Option<Needs>,
 }
 
 /// What is said.
@@ -87,18 +88,28 @@ impl Answer {
     /// A word and prose.
     pub(super) fn of(word: Word, prose: &str) -> Self {
         let said = Said::Prose(format!("{}: {prose}", word.as_str()));
-        Self { word: Some(word), said, failed: word.failed() }
+        Self { word: Some(word), said, failed: word.failed(), needs: None }
     }
 
     /// What the tool gave back.
     pub(super) fn result(value: &Value) -> Self {
-        Self { word: None, said: Said::Gave(value.clone()), failed: false }
+        Self { word: None, said: Said::Gave(value.clone()), failed: false, needs: None }
     }
 
     /// The tool failed, and said why.
     pub(super) fn tool_failed(message: &str) -> Self {
         let said = Said::Prose(format!("The tool failed: {message}"));
-        Self { word: None, said, failed: true }
+        Self { word: None, said, failed: true, needs: None }
+    }
+
+    /// The tool's server would have to ask the host for something first.
+    pub(super) fn needs(needs: Needs) -> Self {
+        let prose = format!(
+            "whoever makes this call would have to ask this host for something first ({}), which is not let through. Nothing \
+             has happened. Do not try it again; tell the user.",
+            needs.names()
+        );
+        Self { needs: Some(needs), ..Self::of(Word::Denied, &prose) }
     }
 
     /// A question waits.
@@ -255,9 +266,11 @@ impl Answer {
 
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
-        let failed = self.failed;
-        match self.said {
-            Said::Prose(text) => HostReply { text, structured: None, blocks: Vec::new(), failed },
+        let Self { said, failed, needs, .. } = self;
+        match said {
+            Said::Prose(text) => {
+                HostReply { text, structured: None, blocks: Vec::new(), failed, needs }
+            }
             Said::Gave(value) => {
                 let (value, blocks) = apart(&value);
                 let text = shown(&value);
@@ -265,7 +278,7 @@ impl Answer {
                     Value::Object(object) => Some(object),
                     _ => None,
                 };
-                HostReply { text, structured, blocks, failed }
+                HostReply { text, structured, blocks, failed, needs }
             }
         }
     }

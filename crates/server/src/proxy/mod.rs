@@ -374,6 +374,17 @@ fn by_host_name(
     }
 }
 
+/// A tool as a host is shown it. What is not known of its effect counts as the worst.
+fn served(name: &str, tool: &AdvertisedTool, effect: Option<EffectClass>) -> ServedTool {
+    ServedTool {
+        name: name.to_owned(),
+        description: tool.description.clone(),
+        input_schema: tool.input_schema.clone(),
+        read_only: effect.is_some_and(|effect| !effect.changes_something()),
+        destructive: effect.is_none_or(|effect| effect > EffectClass::LocalMutation),
+    }
+}
+
 /// Counts a call for as long as it is on its way, whatever becomes of it.
 struct Counted<'a>(&'a watch::Sender<usize>);
 
@@ -403,19 +414,21 @@ impl Served for Proxy {
     fn tools(&self) -> Vec<ServedTool> {
         let specs: BTreeMap<&str, _> =
             self.parts().tools.specs().map(|spec| (spec.name.as_str(), spec.effect)).collect();
-        let served = |(name, tool): (&String, &AdvertisedTool)| {
-            let effect = specs.get(tool.name.as_str());
-            ServedTool {
-                name: name.clone(),
-                description: tool.description.clone(),
-                input_schema: tool.input_schema.clone(),
-                read_only: effect.is_some_and(|effect| !effect.changes_something()),
-                destructive: effect.is_none_or(|effect| *effect > EffectClass::LocalMutation),
-            }
-        };
-        let mut tools: Vec<_> = self.tools.iter().map(served).collect();
+        let effect = |tool: &AdvertisedTool| specs.get(tool.name.as_str()).copied();
+        let tools = self.tools.iter();
+        let mut tools: Vec<_> =
+            tools.map(|(name, tool)| served(name, tool, effect(tool))).collect();
         tools.extend(self.settings.status_tool.as_deref().map(status::tool));
         tools
+    }
+
+    fn tool(&self, name: &str) -> Option<ServedTool> {
+        if Some(name) == self.settings.status_tool.as_deref() {
+            return Some(status::tool(name));
+        }
+        let tool = self.tools.get(name)?;
+        let spec = self.parts().tools.specs().find(|spec| spec.name == tool.name);
+        Some(served(name, tool, spec.map(|spec| spec.effect)))
     }
 
     fn call<'a>(&'a self, call: HostCall, hearing: &'a dyn Hearing) -> BoxFuture<'a, HostReply> {

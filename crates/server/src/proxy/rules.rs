@@ -8,6 +8,7 @@ use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::time::Timestamp;
+use portcullis_mcp::Needs;
 
 use super::answer::Answer;
 use super::past::{Ended, Seen};
@@ -28,9 +29,7 @@ pub(super) fn first(ended: &Ended) -> Option<Answer> {
     Some(match seen.kind {
         ObservationKind::ToolResult => Answer::result(&seen.value),
         ObservationKind::ToolError if is_undone(seen) => return None,
-        ObservationKind::ToolError => {
-            Answer::tool_failed(seen.text("message").unwrap_or("it did not say why"))
-        }
+        ObservationKind::ToolError => failed(seen),
         ObservationKind::Denied => denied(seen),
         ObservationKind::InvalidProposal => invalid(seen),
         ObservationKind::Interrupted => return None,
@@ -82,6 +81,15 @@ fn is_never_known(ended: &Ended) -> bool {
 /// The receiver itself said that the call failed, and not that it changed nothing; or what was said is erased.
 fn may_have_changed(seen: &Seen) -> bool {
     seen.value.is_null() || seen.value.get("reported").and_then(Value::as_bool) == Some(true)
+}
+
+/// The tool failed. What the receiver says of it in its own words is never taken for a sentence of ours.
+fn failed(seen: &Seen) -> Answer {
+    let message = seen.text("message").unwrap_or("it did not say why");
+    match Needs::read(message).filter(|_| seen.value.get("reported").is_none()) {
+        Some(needs) => Answer::needs(needs),
+        None => Answer::tool_failed(message),
+    }
 }
 
 /// A person, or a probe, found that it did not happen.
@@ -226,5 +234,24 @@ mod tests {
         assert_eq!(reply.structured.unwrap().get("id"), Some(&Value::from(7_i64)));
         let cut = ended(EndReason::GoalFailed, Some(seen(ObservationKind::Interrupted, "{}")));
         assert_eq!(first(&cut), None);
+    }
+
+    #[test]
+    fn what_a_server_would_have_to_ask_for_is_a_no_and_not_its_own_word() {
+        let told = |more: &str| {
+            let text = format!(
+                r#"{{"message":"the server needs what no server is let ask a host for: sampling"{more}}}"#
+            );
+            let error =
+                Seen { failure: Some(Failure::Error), ..seen(ObservationKind::ToolError, &text) };
+            first(&ended(EndReason::GoalFailed, Some(error))).unwrap()
+        };
+        let no = told("");
+        assert_eq!(no.word, Some(Word::Denied));
+        let reply = no.reply();
+        assert_eq!(reply.needs.map(|needs| needs.names()), Some("sampling".to_owned()));
+        assert!(reply.failed && reply.text.contains("(sampling)"), "{}", reply.text);
+        let said = told(r#","reported":true"#);
+        assert_eq!((said.word, said.reply().needs), (None, None));
     }
 }

@@ -85,6 +85,10 @@ async fn a_host_lists_and_calls() {
     let answer = host.ask(call).await;
     assert!(text(&answer).starts_with("INVALID: "), "{answer:?}");
     assert_eq!(answer.pointer("/result/isError"), Some(&Value::from(true)));
+    // A tool that is not there is no result, but an error of the protocol.
+    let call = r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"other","arguments":{}}}"#;
+    let answer = host.ask(call).await;
+    assert_eq!(answer.pointer("/error/code"), Some(&Value::from(-32602)), "{answer:?}");
     assert_eq!(world.tools.effects("write"), 0);
     drop(host.write);
     drop(host.read);

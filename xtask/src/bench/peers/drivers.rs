@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::bench::machine::target;
+use crate::workspace::target;
 
 /// The longest that one run of a driver may take.
 const DEADLINE: Duration = Duration::from_secs(300);
