@@ -50,6 +50,7 @@ pub use serve::{
     ServeError, Served, ServedKinds, ServedTool, serve,
 };
 pub use session::{
-    Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource, Session, SessionError,
+    Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,
+    Session, SessionError,
 };
 pub use source::{McpTools, OpenError, PinnedTools, listed};

@@ -191,6 +191,9 @@ pub struct Link {
 /// The longest URI of a resource, in bytes. A longer one is none: cut, it would be another one.
 pub const MAX_URI_BYTES: usize = 2_048;
 
+/// What is recorded of a read where the server says that it has no such resource.
+pub const NO_SUCH_RESOURCE: &str = "the server has no resource of that name";
+
 /// How a call failed without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {

@@ -161,6 +161,8 @@ struct RawServer {
     resources: Option<Vec<Spanned<String>>>,
     prompts: Option<BTreeSet<String>>,
     #[serde(default)]
+    prompt_names: BTreeMap<Spanned<String>, String>,
+    #[serde(default)]
     completions: bool,
     #[serde(default)]
     tools: BTreeMap<String, Spanned<RawTool>>,
@@ -245,6 +247,7 @@ impl RawServer {
         let usual = || PathBuf::from(format!("{server}.manifest.json"));
         let offers = OfferRules {
             resources: self.resources.as_deref().map(uris).transpose()?,
+            prompt_names: prompt_names(self.prompt_names, self.prompts.as_ref())?,
             prompts: self.prompts,
             completions: self.completions,
         };
@@ -342,6 +345,18 @@ impl RawServer {
         };
         Ok(RemoteServer { server, credential, settings: settings(url, &written, private) })
     }
+}
+
+/// What hosts call prompts. A name for one that no host may have is a mistake.
+fn prompt_names(
+    said: BTreeMap<Spanned<String>, String>,
+    prompts: Option<&BTreeSet<String>>,
+) -> Result<BTreeMap<String, String>, Misfit> {
+    let is_had = |name: &String| prompts.is_some_and(|prompts| prompts.contains(name));
+    if let Some(other) = said.keys().find(|name| !is_had(name.get_ref())) {
+        return Err(Misfit::at(&other.span(), "`prompt_names` names what stands in `prompts`"));
+    }
+    Ok(said.into_iter().map(|(prompt, name)| (prompt.into_inner(), name)).collect())
 }
 
 /// Which resources may be read.
@@ -501,13 +516,15 @@ mod tests {
     fn what_hosts_may_have_beside_tools_is_closed_until_it_is_named() {
         let servers = good(
             "[mcp.servers.a]\ncommand = 'a'\n[mcp.servers.b]\ncommand = 'b'\nresources = ['n://one', 'n://all/*']\n\
-             prompts = ['sum']\ncompletions = true\n[mcp.servers.c]\ncommand = 'c'\nresources = []\n",
+             prompts = ['sum']\nprompt_names = { sum = 'short' }\ncompletions = true\n[mcp.servers.c]\ncommand = 'c'\nresources = []\n",
         );
         let [a, b, c] = &servers[..] else { panic!("three servers") };
         assert_eq!(a.offers, OfferRules::default());
         let rules: Vec<String> = b.offers.uris().map(ToString::to_string).collect();
         assert_eq!(rules, ["n://one", "n://all/*"]);
         assert!(b.offers.gets("sum") && !b.offers.gets("other") && b.offers.completions);
+        assert_eq!(b.offers.prompt_name(&b.name, "sum"), "short");
+        assert_eq!(c.offers.prompt_name(&c.name, "sum"), "c.sum");
         assert_eq!(c.offers.resources, Some(Vec::new()));
     }
 
@@ -529,6 +546,10 @@ mod tests {
         bad(&server("inherit_env = ['']"), "line 3, column 16: not the name of a variable");
         bad(&server("resources = ['a://b', '*']"), "line 3, column 23: a resource is named by its");
         bad(&server("prompts = 'sum'"), "line 3, column 11: invalid type");
+        bad(
+            &server("prompt_names = { sum = 's' }"),
+            "line 3, column 18: `prompt_names` names what",
+        );
         bad(&server("timeout_ms = 1"), "line 3, column 14: `timeout_ms` is a whole number");
         bad(&server("private = false"), "line 3, column 11: only a server with a `url` has this");
         bad(&server("credential = 'k'"), "line 3, column 14: only a server with a `url` has this");

@@ -7,7 +7,9 @@ use portcullis_canon::{Value, sanitize};
 use super::ledger::{Fault, Reply};
 use super::request::{Lost, Why};
 use crate::needs::Needs;
-use crate::session::{Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource};
+use crate::session::{
+    Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,
+};
 
 /// How much of a server's error goes into a sentence.
 const QUOTED_BYTES: usize = 2_000;
@@ -19,12 +21,25 @@ const UNSAID: &str = "application/octet-stream";
 /// or a capability that it asks for. That arguments are wrong is not among them: tools say so half-way, too.
 const NOT_TAKEN_UP: [i64; 6] = [-32601, -32600, -32700, -32020, -32021, -32022];
 
+/// Errors by which a server says that it has no resource of that URI: of the revisions with sessions, and of the one without.
+const NO_RESOURCE: [i64; 2] = [-32002, -32602];
+
 /// What an answer to a call that came says.
 pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
     match settled(reply) {
         Ok(result) => Ok(complete(&result)),
         Err(CallFailure::Failed(sentence)) => Ok(failed(sentence)),
         Err(failure) => Err(failure),
+    }
+}
+
+/// What an answer to the reading of a resource says.
+pub(super) fn read(reply: Reply) -> Result<Value, CallFailure> {
+    match reply {
+        Reply::Error(code, _) if NO_RESOURCE.contains(&code) => {
+            Err(CallFailure::NotSent(NO_SUCH_RESOURCE.to_owned()))
+        }
+        reply => settled(reply),
     }
 }
 
@@ -242,6 +257,10 @@ mod tests {
         }
         let error = |code| answer(Reply::Error(code, "no\u{1b}".to_owned()));
         assert!(error(-32602).unwrap().failed && error(-32000).unwrap().failed);
+        for code in NO_RESOURCE {
+            let missing = super::read(Reply::Error(code, "in its words".to_owned())).unwrap_err();
+            assert_eq!(missing, CallFailure::NotSent(NO_SUCH_RESOURCE.to_owned()));
+        }
         let needs = "the server needs what no server is let ask a host for: sampling";
         assert_eq!(
             answer(Reply::Error(-32021, needs.to_owned())).unwrap_err(),

@@ -136,7 +136,11 @@ impl Talk {
             Asks::Complete => ClientRequest::CompleteRequest(CompleteRequest::new(exact(params)?)),
         };
         let reply = ask(self.service.peer(), &self.ledger, request, until).await;
-        result::settled(reply.map_err(result::lost)?)
+        let reply = reply.map_err(result::lost)?;
+        match asks {
+            Asks::Read => result::read(reply),
+            Asks::Prompt | Asks::Complete => result::settled(reply),
+        }
     }
 
     pub(super) async fn call(

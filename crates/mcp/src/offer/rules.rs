@@ -1,10 +1,11 @@
 //! What the operator lets hosts read of a server and get from it. What no rule names stays out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use super::advertised::{Offer, OfferKind};
+use crate::pin::ServerName;
 use crate::session::MAX_URI_BYTES;
 
 /// Which resources may be read: one, or all below a place.
@@ -144,6 +145,8 @@ pub struct OfferRules {
     pub resources: Option<Vec<UriRule>>,
     /// Which prompts may be got, by the server's names.
     pub prompts: Option<BTreeSet<String>>,
+    /// What hosts call a prompt, by the server's name of it, where that is not `server.prompt`.
+    pub prompt_names: BTreeMap<String, String>,
     /// Whether the server may be asked how a value of theirs goes on while it is typed.
     pub completions: bool,
 }
@@ -184,6 +187,13 @@ impl OfferRules {
     #[must_use]
     pub fn gets(&self, prompt: &str) -> bool {
         self.prompts.as_ref().is_some_and(|prompts| prompts.contains(prompt))
+    }
+
+    /// What hosts call a prompt of this server.
+    #[must_use]
+    pub fn prompt_name(&self, server: &ServerName, prompt: &str) -> String {
+        let usual = || format!("{server}.{prompt}");
+        self.prompt_names.get(prompt).cloned().unwrap_or_else(usual)
     }
 
     /// Whether a host may be shown this.

@@ -98,7 +98,9 @@ impl ServerHandler for Handler {
             return Err(ErrorData::method_not_found::<ReadResourceRequestMethod>());
         }
         let (_, ask, ear) = asked(context);
-        let contents = self.served.read(request.uri, ask, &ear).await.map_err(refused)?;
+        let uri = request.uri.clone();
+        let contents = self.served.read(request.uri, ask, &ear).await;
+        let contents = contents.map_err(|refusal| missing(refused(refusal), &uri))?;
         let read: ReadResourceResult = given("contents", contents.iter().map(resource).collect())?;
         Ok(read.into())
     }
@@ -227,6 +229,17 @@ fn refused(refusal: HostRefusal) -> ErrorData {
     match refusal {
         HostRefusal::Unknown => ErrorData::resource_not_found("there is no such thing", None),
         HostRefusal::Told(words) => ErrorData::new(REFUSED, words, None),
+    }
+}
+
+/// What there is not is named by its URI.
+fn missing(error: ErrorData, uri: &str) -> ErrorData {
+    let mut named = Object::new();
+    named.insert("uri", uri);
+    let data = from_value(&Value::Object(named)).ok();
+    match error.code {
+        ErrorCode::RESOURCE_NOT_FOUND => ErrorData { data, ..error },
+        _ => error,
     }
 }
 

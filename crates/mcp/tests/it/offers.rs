@@ -45,6 +45,7 @@ fn rules() -> OfferRules {
         resources: Some(vec!["n:*".parse().unwrap()]),
         prompts: Some(BTreeSet::from(["n:1".to_owned()])),
         completions: true,
+        ..OfferRules::default()
     }
 }
 

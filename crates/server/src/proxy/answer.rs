@@ -6,7 +6,7 @@
 use portcullis_canon::{Value, sanitize};
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::{HostReply, Needs};
+use portcullis_mcp::{HostRefusal, HostReply, NO_SUCH_RESOURCE, Needs};
 
 use super::blocks::{apart, in_words};
 use super::shown;
@@ -82,6 +82,8 @@ enum Said {
     Prose(String),
     /// What the tool gave back.
     Gave(Value),
+    /// There is no such resource.
+    Missing,
 }
 
 impl Answer {
@@ -100,6 +102,11 @@ impl Answer {
     pub(super) fn tool_failed(message: &str) -> Self {
         let said = Said::Prose(format!("The tool failed: {message}"));
         Self { word: None, said, failed: true, needs: None }
+    }
+
+    /// The server has no such resource.
+    pub(super) fn missing() -> Self {
+        Self { word: None, said: Said::Missing, failed: true, needs: None }
     }
 
     /// The tool's server would have to ask the host for something first.
@@ -257,20 +264,20 @@ impl Answer {
     }
 
     /// What the tool gave back, for whoever asked for that and can be told of nothing else; otherwise the words.
-    pub(super) fn given(self) -> Result<Value, String> {
+    pub(super) fn given(self) -> Result<Value, HostRefusal> {
         match self.said {
             Said::Gave(value) => Ok(value),
-            Said::Prose(words) => Err(words),
+            Said::Prose(words) => Err(HostRefusal::Told(words)),
+            Said::Missing => Err(HostRefusal::Unknown),
         }
     }
 
     /// As the protocol carries it.
     pub(super) fn reply(self) -> HostReply {
         let Self { said, failed, needs, .. } = self;
-        match said {
-            Said::Prose(text) => {
-                HostReply { text, structured: None, blocks: Vec::new(), failed, needs }
-            }
+        let (text, structured, blocks) = match said {
+            Said::Prose(text) => (text, None, Vec::new()),
+            Said::Missing => (NO_SUCH_RESOURCE.to_owned(), None, Vec::new()),
             Said::Gave(value) => {
                 let (value, blocks) = apart(&value);
                 let text = shown(&value);
@@ -278,9 +285,10 @@ impl Answer {
                     Value::Object(object) => Some(object),
                     _ => None,
                 };
-                HostReply { text, structured, blocks, failed, needs }
+                (text, structured, blocks)
             }
-        }
+        };
+        HostReply { text, structured, blocks, failed, needs }
     }
 }
 

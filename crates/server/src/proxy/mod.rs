@@ -500,7 +500,7 @@ impl Proxy {
             true => Answer::unavailable(),
             false => self.gated(&found.tool, found.params, ask, hearing).await,
         };
-        answer.given().map_err(HostRefusal::Told)
+        answer.given()
     }
 }
 

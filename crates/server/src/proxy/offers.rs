@@ -38,7 +38,8 @@ impl Offers {
         let mut prompts = BTreeMap::new();
         for server in &servers {
             for prompt in server.shown(OfferKind::Prompt) {
-                let name = host_name(&format!("{}.{}", server.server(), prompt.name()));
+                let name = server.rules().prompt_name(server.server(), prompt.name());
+                let name = host_name(&name);
                 let of = (Arc::clone(server), prompt.name().to_owned());
                 if prompts.insert(name.clone(), of).is_some() {
                     return Err(ProxyError::Repeated(name));

@@ -8,7 +8,7 @@ use portcullis_domain::observation::{Failure, ObservationKind};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::Needs;
+use portcullis_mcp::{NO_SUCH_RESOURCE, Needs};
 
 use super::answer::Answer;
 use super::past::{Ended, Seen};
@@ -86,8 +86,12 @@ fn may_have_changed(seen: &Seen) -> bool {
 /// The tool failed. What the receiver says of it in its own words is never taken for a sentence of ours.
 fn failed(seen: &Seen) -> Answer {
     let message = seen.text("message").unwrap_or("it did not say why");
-    match Needs::read(message).filter(|_| seen.value.get("reported").is_none()) {
+    if seen.value.get("reported").is_some() {
+        return Answer::tool_failed(message);
+    }
+    match Needs::read(message) {
         Some(needs) => Answer::needs(needs),
+        None if message == NO_SUCH_RESOURCE => Answer::missing(),
         None => Answer::tool_failed(message),
     }
 }
@@ -135,6 +139,7 @@ fn invalid(seen: &Seen) -> Answer {
 #[cfg(test)]
 mod tests {
     use portcullis_canon::{Limits, parse};
+    use portcullis_mcp::HostRefusal;
 
     use super::super::answer::Word;
     use super::*;
@@ -251,6 +256,14 @@ mod tests {
         let reply = no.reply();
         assert_eq!(reply.needs.map(|needs| needs.names()), Some("sampling".to_owned()));
         assert!(reply.failed && reply.text.contains("(sampling)"), "{}", reply.text);
+        let missing = |more: &str| {
+            let text = format!(r#"{{"message":"{NO_SUCH_RESOURCE}"{more}}}"#);
+            let error =
+                Seen { failure: Some(Failure::Error), ..seen(ObservationKind::ToolError, &text) };
+            first(&ended(EndReason::GoalFailed, Some(error))).unwrap().given()
+        };
+        assert_eq!(missing(""), Err(HostRefusal::Unknown));
+        assert!(matches!(missing(r#","reported":true"#), Err(HostRefusal::Told(_))));
         let said = told(r#","reported":true"#);
         assert_eq!((said.word, said.reply().needs), (None, None));
     }

@@ -97,6 +97,7 @@ fn rules() -> OfferRules {
         resources: Some(vec!["n://a/*".parse().unwrap()]),
         prompts: Some(BTreeSet::from(["sum up".to_owned()])),
         completions: true,
+        ..OfferRules::default()
     }
 }
 

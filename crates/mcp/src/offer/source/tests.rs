@@ -106,6 +106,7 @@ fn rules() -> OfferRules {
         resources: Some(vec!["n://a/*".parse().unwrap()]),
         prompts: Some(BTreeSet::from(["sum".to_owned()])),
         completions: true,
+        ..OfferRules::default()
     }
 }
 
