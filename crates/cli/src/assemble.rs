@@ -13,9 +13,9 @@ use portcullis_audit::keys::{
 };
 use portcullis_domain::ports::{Clock, Ledgers, Observer, Store, ToolSource};
 use portcullis_engine::{Parts, Timing, Tools};
-use portcullis_mcp::{LoadReport, McpOffers, McpTools, OfferLine, Session};
+use portcullis_mcp::{Board, LoadReport, McpTools, OfferLine, Session};
 use portcullis_sandbox::identity::LinuxProcesses;
-use portcullis_server::proxy::Completing;
+use portcullis_server::proxy::{Completing, Servers};
 use portcullis_store::sqlite::open::OpenMode;
 use portcullis_store::sqlite::{Committing, Opening, SqliteStore};
 use portcullis_tools::{Files, HostTools};
@@ -133,14 +133,14 @@ pub(crate) async fn hosts_gatehouse(
     config: &Config,
     files: Option<&Path>,
     observers: Vec<Arc<dyn Observer>>,
-) -> Result<(Gatehouse, Vec<Arc<McpOffers>>), Failure> {
-    let Found { mut sources, sessions, mut remarks } =
+) -> Result<(Gatehouse, Servers), Failure> {
+    let Found { mut sources, sessions, board, mut remarks } =
         sources(globals, config, files, None, For::Calls).await?;
     let mut offers = Vec::new();
     for (choice, session) in config.mcp.iter().zip(sessions) {
         let (offered, lines) = mcp::offers(choice, session).await?;
         remarks.extend(mcp::offer_remarks(choice, &lines));
-        let offered = Arc::new(offered);
+        let offered = Arc::new(offered.telling(Arc::clone(&board)));
         sources.push(Arc::clone(&offered) as Arc<dyn ToolSource>);
         offers.push(offered);
     }
@@ -150,7 +150,7 @@ pub(crate) async fn hosts_gatehouse(
     remarks.extend(made);
     let store = writer(globals, mode, observers)?;
     let parts = parts(Arc::clone(&store), config, keys, tools)?;
-    Ok((Gatehouse { database: store, parts, remarks }, offers))
+    Ok((Gatehouse { database: store, parts, remarks }, Servers { offers, board }))
 }
 
 /// The tools of a host, but for those that are called like one of these.
@@ -197,6 +197,8 @@ struct Found {
     sources: Vec<Arc<dyn ToolSource>>,
     /// The sessions with the MCP servers of the configuration, in its order; none where no server was started.
     sessions: Vec<Arc<dyn Session>>,
+    /// Where the calls of MCP servers say how far they are.
+    board: Arc<Board>,
     /// What the operator should know of them, a sentence each.
     remarks: Vec<String>,
 }
@@ -212,6 +214,7 @@ async fn sources(
 ) -> Result<Found, Failure> {
     let mut sources = own_sources(globals, config, files, recording, purpose)?;
     let (mut remarks, mut sessions) = (Vec::new(), Vec::new());
+    let board = Arc::<Board>::default();
     match purpose {
         For::Specs => {
             for choice in &config.mcp {
@@ -230,11 +233,11 @@ async fn sources(
                     return Err(mcp::nothing(&report));
                 }
                 remarks.extend(mcp::remarks(&report));
-                sources.push(Arc::new(tools));
+                sources.push(Arc::new(tools.telling(Arc::clone(&board))));
             }
         }
     }
-    Ok(Found { sources, sessions, remarks })
+    Ok(Found { sources, sessions, board, remarks })
 }
 
 /// What became of the tools of a server, and of what else it offers to hosts of a proxy.

@@ -14,7 +14,7 @@ use portcullis_mcp::{
     Answer, Asks, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, McpOffers, McpTools, Offer, OfferFate, OfferKind, OfferLine,
     OfferTerms, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session, SessionError,
-    Severity, Stdio, StdioServer, Terms,
+    Severity, Stdio, StdioServer, Terms, Told,
 };
 use portcullis_sandbox::child::{DEFAULT_PATH, find_program};
 use tokio::task::JoinSet;
@@ -201,26 +201,28 @@ impl Session for Housed {
         self.session.list()
     }
 
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
-        self.session.call(tool, arguments, deadline)
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
+        self.session.call(tool, arguments, deadline, told)
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
         self.session.offers(kind)
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
-        self.session.ask(asks, params, deadline)
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
+        self.session.ask(asks, params, deadline, told)
     }
 
     fn changes(&self) -> u64 {

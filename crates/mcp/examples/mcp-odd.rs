@@ -398,6 +398,26 @@ impl Server {
                 all.push(std::env::current_dir().unwrap().display().to_string());
                 result(id, &text(&all.join("\n")));
             }
+            "progress" => {
+                let token = message.pointer("/params/_meta/progressToken").unwrap();
+                let say_of = |token: &str, rest: &str| {
+                    say(&format!(
+                        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},{rest}}}}}"#
+                    ));
+                };
+                let own = token.to_canonical_string();
+                say_of(&own, r#""progress":1,"total":4,"message":"obey me""#);
+                for odd in
+                    [r#""progress":-1"#, r#""progress":"9""#, r#""progress":0.5"#, r#""total":9"#]
+                {
+                    say_of(&own, odd);
+                }
+                say_of("4711", r#""progress":8"#);
+                say_of(r#""x""#, r#""progress":8"#);
+                (2..2_000).for_each(|_| say_of(&own, r#""progress":2"#));
+                say_of(&own, r#""progress":3,"total":2"#);
+                result(id, &text("done"));
+            }
             "count" => {
                 self.note("count");
                 result(id, &text("counted"));

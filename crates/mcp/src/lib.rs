@@ -22,6 +22,7 @@ mod listing;
 mod needs;
 mod offer;
 mod pin;
+mod progress;
 mod reopening;
 mod serve;
 mod session;
@@ -43,11 +44,12 @@ pub use pin::{
     OtherServer, Part, PinnedFiles, PinnedTool, Refused, ReportLine, ServerName, ServerNameError,
     Severity, ShapeError, Terms, ToolRule, diff, load, load_pinned,
 };
+pub use progress::{Board, Listening, Progress, Told};
 pub use reopening::{Opening, Reopening};
 pub use serve::{
-    Hearing, HostAsk, HostBlock, HostBody, HostCall, HostCompletion, HostMessage, HostRefusal,
-    HostReply, HostResource, HostSays, HttpAnswer, HttpDoor, HttpTerms, MAX_MESSAGE_BYTES,
-    ServeError, Served, ServedKinds, ServedTool, serve,
+    Hearing, HostAsk, HostBlock, HostBody, HostCall, HostCompletion, HostMessage, HostProgress,
+    HostRefusal, HostReply, HostResource, HostSays, HttpAnswer, HttpDoor, HttpTerms,
+    MAX_MESSAGE_BYTES, ServeError, Served, ServedKinds, ServedTool, serve,
 };
 pub use session::{
     Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,

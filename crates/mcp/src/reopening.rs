@@ -9,6 +9,7 @@ use portcullis_domain::ports::{BoxFuture, Clock, Monotonic};
 
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
+use crate::progress::Told;
 use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// The wait before the second new session in a row; each further one waits twice as long, up to the longest.
@@ -123,14 +124,15 @@ impl Session for Reopening {
         Box::pin(async move { self.standing().await?.list().await })
     }
 
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
-        let (session, tool) = (Arc::clone(&self.current().session), tool.to_owned());
-        Box::pin(async move { session.call(&tool, arguments, deadline).await })
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
+        let session = Arc::clone(&self.current().session);
+        Box::pin(async move { session.call(tool, arguments, deadline, told).await })
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
@@ -138,19 +140,20 @@ impl Session for Reopening {
     }
 
     /// A prompt is asked for as a tool is called: only of the session in which it was listed. The others need no listing.
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
         Box::pin(async move {
             let session = match asks {
                 Asks::Prompt => Ok(Arc::clone(&self.current().session)),
                 Asks::Read | Asks::Complete => self.standing().await,
             };
             let session = session.map_err(|error| CallFailure::NotSent(error.to_string()))?;
-            session.ask(asks, params, deadline).await
+            session.ask(asks, params, deadline, told).await
         })
     }
 
@@ -196,12 +199,13 @@ mod tests {
             Box::pin(async { Ok(Listing::new(Vec::new())?) })
         }
 
-        fn call(
-            &self,
-            _: &str,
+        fn call<'a>(
+            &'a self,
+            _: &'a str,
             _: Object,
             _: Duration,
-        ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
+            _: Told<'a>,
+        ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
             self.calls.fetch_add(1, Ordering::SeqCst);
             let ended = self.has_ended();
             Box::pin(async move {
@@ -216,12 +220,13 @@ mod tests {
             Box::pin(async { Ok(Vec::new()) })
         }
 
-        fn ask(
-            &self,
+        fn ask<'a>(
+            &'a self,
             asks: Asks,
             _: Object,
             _: Duration,
-        ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+            _: Told<'a>,
+        ) -> BoxFuture<'a, Result<Value, CallFailure>> {
             let ended = self.has_ended();
             Box::pin(async move {
                 match ended {
@@ -270,7 +275,7 @@ mod tests {
         }
 
         async fn call(&self) -> CallFailure {
-            self.session.call("a", Object::new(), GOOD).await.unwrap_err()
+            self.session.call("a", Object::new(), GOOD, &|_| {}).await.unwrap_err()
         }
     }
 
@@ -293,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn what_needs_no_listing_opens_the_next_session_and_a_prompt_does_not() {
         let scene = Scene::new();
-        let ask = |asks| scene.session.ask(asks, Object::new(), GOOD);
+        let ask = |asks| scene.session.ask(asks, Object::new(), GOOD, &|_| {});
         scene.end();
         assert!(matches!(ask(Asks::Prompt).await, Err(CallFailure::NotSent(_))));
         assert_eq!(scene.opened(), 1);

@@ -8,6 +8,7 @@ use portcullis_domain::ports::BoxFuture;
 use crate::listing::{Listing, ListingError};
 use crate::offer::{Offer, OfferError, OfferKind};
 use crate::pin::FileFault;
+use crate::progress::Told;
 
 /// A connection to one server. It is closed by being dropped, descendants of the server's process included.
 pub trait Session: Send + Sync {
@@ -17,16 +18,18 @@ pub trait Session: Send + Sync {
     /// [`SessionError`] says at which stage it failed.
     fn list(&self) -> BoxFuture<'_, Result<Listing, SessionError>>;
 
-    /// Calls one tool, at most once. A call that was begun is never sent again.
+    /// Calls one tool, at most once. A call that was begun is never sent again. Where the server says how far it is, that is
+    /// told on.
     ///
     /// # Errors
     /// [`CallFailure`] says whether anything can have happened.
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>>;
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>>;
 
     /// All pages of a kind, within the bounds of the connection; nothing where the server offers none.
     ///
@@ -38,12 +41,13 @@ pub trait Session: Send + Sync {
     ///
     /// # Errors
     /// [`CallFailure`] says what is known.
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>>;
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>>;
 
     /// How often the server said that its tools or prompts changed. A listing is good while this stands still.
     fn changes(&self) -> u64;

@@ -20,6 +20,7 @@ use crate::offer::{McpOffers, OfferTerms};
 use crate::pin::{
     LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
 };
+use crate::progress::Board;
 use crate::session::{Answer, CallFailure, Session, SessionError};
 
 /// How often a listing is asked for again because the tools changed while it came.
@@ -47,6 +48,7 @@ pub struct McpTools {
     /// By their registered names.
     tools: BTreeMap<String, LoadedTool>,
     held: Mutex<Held>,
+    board: Arc<Board>,
 }
 
 /// What was found when the server's tools were last held against the pin.
@@ -74,7 +76,15 @@ impl McpTools {
         let Loaded { tools, report } = load(server, terms, &live)?;
         let tools = tools.into_iter().map(|tool| (tool.spec().name.clone(), tool)).collect();
         let held = Mutex::new(Held { changes, drifted: BTreeMap::new() });
-        Ok((Self { server: server.clone(), session, clock, tools, held }, report))
+        let board = Arc::default();
+        Ok((Self { server: server.clone(), session, clock, tools, held, board }, report))
+    }
+
+    /// The same, whose calls say there how far they are.
+    #[must_use]
+    pub fn telling(mut self, board: Arc<Board>) -> Self {
+        self.board = board;
+        self
     }
 
     async fn perform(&self, permit: &Permit) -> Result<ToolOutput, ToolFailure> {
@@ -95,7 +105,8 @@ impl McpTools {
         let arguments = server_arguments(tool, permit.arguments())?;
         let passed = Duration::from_micros(self.clock.monotonic().micros_since(begun));
         let left = deadline.saturating_sub(passed);
-        let answer = self.session.call(tool.server_name(), arguments, left).await;
+        let told = |progress| self.board.tell(permit.run(), progress);
+        let answer = self.session.call(tool.server_name(), arguments, left, &told).await;
         let answer = answer.map_err(failure)?;
         let content = content(&answer, tool.spec())?;
         let origin = Origin::external(&format!("{}/{}", self.server, tool.server_name()));

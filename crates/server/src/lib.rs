@@ -9,7 +9,7 @@
 //! use portcullis_domain::id::QuestionId;
 //! use portcullis_domain::question::QuestionKind;
 //! use portcullis_mcp::{ServeError, serve};
-//! use portcullis_server::proxy::{Notes, Proxy, ProxyError, Settings, Wakes};
+//! use portcullis_server::proxy::{Notes, Proxy, ProxyError, Servers, Settings, Wakes};
 //!
 //! struct Quiet;
 //!
@@ -20,7 +20,7 @@
 //!
 //! /// `wakes` observes the store of `parts`; `host` is one end of a connection.
 //! async fn talk(parts: Parts, wakes: Arc<Wakes>, host: tokio::io::DuplexStream) -> Result<(), ServeError> {
-//!     let proxy = Proxy::open(parts, Settings::of("ann"), wakes, Arc::new(Quiet), Vec::new());
+//!     let proxy = Proxy::open(parts, Settings::of("ann"), wakes, Arc::new(Quiet), Servers::default());
 //!     let Ok(proxy) = proxy else { return Ok(()) };
 //!     let (read, write) = tokio::io::split(host);
 //!     serve(Arc::new(proxy), read, write, std::future::pending()).await

@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let heads = Heads::of(globals, &config)?;
     let mode = OpenMode::CreateOrOpen;
     let house = assemble::hosts_gatehouse(globals, mode, &config, files.as_deref(), observers);
-    let (house, offers) = house.await?;
+    let (house, servers) = house.await?;
     if let Some(heads) = &heads {
         heads.compare(house.database.as_ref())?;
         heads.keep(house.database.as_ref())?;
@@ -100,7 +100,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         ..config.proxy.over(Settings::of(&owner))
     };
     let notes = Arc::clone(&teller) as Arc<dyn Notes>;
-    let proxy = Proxy::open(house.parts, settings, wakes, notes, offers)
+    let proxy = Proxy::open(house.parts, settings, wakes, notes, servers)
         .map_err(|error| Failure::new(Code::Argument, error.to_string()))?;
     let exit = attend(Arc::new(proxy), door, signals, &teller).await?;
     heads.map_or(Ok(exit), |heads| heads.keep(house.database.as_ref()).map(|()| exit))

@@ -449,7 +449,25 @@ fn sound_is_kept_as_it_is_and_a_long_call_is_waited_for() {
     let Some(peer) = Peer::everything() else { return };
     let mut host = peer.host();
     let long = r#"{"name":"peer_trigger-long-running-operation","arguments":{"duration":2,"steps":4},"_meta":{"progressToken":"p"}}"#;
-    let heard = host.ask("tools/call", long);
+    host.send("tools/call", long);
+    let mut notices = Vec::new();
+    let heard = loop {
+        let heard = host.hear();
+        if heard.get("id").is_some() {
+            break heard;
+        }
+        assert_eq!(text(&heard, "method"), "notifications/progress");
+        notices.push(heard.get("params").unwrap().clone());
+    };
+    let so_far: Vec<u64> =
+        notices.iter().filter_map(|notice| notice.get("progress")?.as_u64()).collect();
+    assert!(!so_far.is_empty() && so_far.is_sorted(), "{notices:?}");
+    for notice in &notices {
+        assert_eq!(
+            (text(notice, "progressToken").as_str(), notice.get("total")),
+            ("p", Some(&Value::from(4_i64)))
+        );
+    }
     let said = heard.get("result").map(words).unwrap_or_default();
     assert!(said.contains("Long running operation completed"), "{heard:?}");
     let (status, said) = host.leave();

@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use portcullis_canon::Value;
 use tokio::sync::watch;
 
+use crate::progress::Progress;
+
 /// The most answers and lines without sense that one session takes before it ends.
 pub(super) const MAX_STRAYS: u32 = 100;
 
@@ -118,6 +120,12 @@ enum Stage {
 struct Ask {
     what: What,
     stage: Stage,
+    /// By which the server says how far it is.
+    token: Option<i64>,
+    /// The last that it said.
+    so_far: Option<f64>,
+    /// What was not told on yet.
+    news: Option<Progress>,
 }
 
 #[derive(Debug, Default)]
@@ -139,12 +147,15 @@ pub(super) struct Ledger {
     over: watch::Sender<bool>,
     /// Told whenever a request was given up.
     moved: watch::Sender<()>,
+    /// Told whenever the server said how far one is.
+    progressed: watch::Sender<()>,
 }
 
 impl Ledger {
     pub(super) fn new() -> Self {
         let (over, moved) = (watch::Sender::new(false), watch::Sender::new(()));
-        Self { state: Mutex::default(), changes: AtomicU64::new(0), over, moved }
+        let (changes, progressed) = (AtomicU64::new(0), watch::Sender::new(()));
+        Self { state: Mutex::default(), changes, over, moved, progressed }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -165,8 +176,40 @@ impl Ledger {
             earlier.into_iter().for_each(|id| state.give_up(id));
             self.moved.send_replace(());
         }
-        state.asked.insert(id, Ask { what, stage: Stage::Queued });
+        let ask = Ask { what, stage: Stage::Queued, token: None, so_far: None, news: None };
+        state.asked.insert(id, ask);
         true
+    }
+
+    /// Says by which token the server tells how far a request is.
+    pub(super) fn mark(&self, id: i64, token: i64) {
+        if let Some(ask) = self.state().asked.get_mut(&id) {
+            ask.token = Some(token);
+        }
+    }
+
+    /// The server said how far a request is. It counts for one that is waited for, and only forwards.
+    pub(super) fn heard(&self, token: i64, progress: Progress) {
+        let mut state = self.state();
+        let mut asks = state.asked.values_mut();
+        let waits =
+            |ask: &&mut Ask| ask.token == Some(token) && matches!(ask.stage, Stage::Written);
+        if let Some(ask) = asks.find(waits)
+            && ask.so_far.is_none_or(|so_far| progress.so_far > so_far)
+        {
+            (ask.so_far, ask.news) = (Some(progress.so_far), Some(progress));
+            self.progressed.send_replace(());
+        }
+    }
+
+    /// Resolves whenever the server said how far a request is.
+    pub(super) fn progressed(&self) -> watch::Receiver<()> {
+        self.progressed.subscribe()
+    }
+
+    /// The newest word of how far a request is, once.
+    pub(super) fn progress(&self, id: i64) -> Option<Progress> {
+        self.state().asked.get_mut(&id)?.news.take()
     }
 
     /// Just before the first byte of a request is written. False when it is not to be written any more.
@@ -405,6 +448,29 @@ mod tests {
         assert!(still.is_err(), "control: somebody waits");
         ledger.give_up(1);
         waiting.await;
+    }
+
+    #[test]
+    fn how_far_a_request_is_counts_while_it_is_open_and_only_forwards() {
+        let at = |so_far| Progress { so_far, total: None };
+        let ledger = Ledger::new();
+        ledger.heard(7, at(1.0));
+        assert!(ledger.ask(1, What::Kept));
+        ledger.mark(1, 7);
+        ledger.heard(7, at(1.0));
+        assert_eq!(ledger.progress(1), None, "before it was written");
+        assert!(ledger.begin(1));
+        ledger.heard(8, at(1.0));
+        assert_eq!(ledger.progress(1), None, "of another one");
+        for so_far in [2.0, 3.0, 3.0, 1.0] {
+            ledger.heard(7, at(so_far));
+        }
+        assert_eq!((ledger.progress(1), ledger.progress(1)), (Some(at(3.0)), None));
+        ledger.heard(7, at(3.0));
+        assert_eq!(ledger.progress(1), None, "it was told already");
+        ledger.answer(Some(1), reply());
+        ledger.heard(7, at(9.0));
+        assert_eq!(ledger.progress(1), None, "after its answer");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ledger::{Fault, Ledger, Reply};
 use super::wire::number;
+use crate::progress::Told;
 
 /// How long the notice that a request was given up may take to be written.
 const NOTICE_WAIT: Duration = Duration::from_secs(5);
@@ -32,17 +33,19 @@ pub(super) enum Why {
     Broken(String),
 }
 
-/// Asks once, and waits for the answer until then.
+/// Asks once, and waits for the answer until then. How far it is, is told meanwhile, as often as there is time for it.
 pub(super) async fn ask(
     peer: &Peer<RoleClient>,
     ledger: &Arc<Ledger>,
     request: ClientRequest,
     until: Instant,
+    told: Told<'_>,
 ) -> Result<Reply, Lost> {
     let unsent = |why| Lost { sent: false, why };
     if let Some(fault) = ledger.fault() {
         return Err(unsent(Why::Over(fault)));
     }
+    let mut progressed = ledger.progressed();
     let queued = peer.send_request_with_option(request, PeerRequestOptions::no_options());
     let handle = match timeout_at(until, queued).await {
         Ok(Ok(handle)) => handle,
@@ -51,10 +54,16 @@ pub(super) async fn ask(
     };
     let Some(id) = number(&handle.id) else { return Err(unsent(why(ledger))) };
     let mut open = Open { id, handle: Some(handle), ledger: Arc::clone(ledger) };
-    let came = match &mut open.handle {
-        Some(handle) => timeout_at(until, &mut handle.rx).await,
-        None => return Err(unsent(why(ledger))),
+    let Some(handle) = &mut open.handle else { return Err(unsent(why(ledger))) };
+    let came = loop {
+        tokio::select! {
+            biased;
+            came = timeout_at(until, &mut handle.rx) => break came,
+            // The sender lives in the ledger.
+            _ = progressed.changed() => ledger.progress(id).into_iter().for_each(told),
+        }
     };
+    ledger.progress(id).into_iter().for_each(told);
     if let Some(reply) = ledger.take(id) {
         open.handle = None;
         return Ok(reply);

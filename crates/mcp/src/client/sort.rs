@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::ledger::{Arrival, Fault, Ledger, Reply, What};
 use super::line::Line;
 use super::wire::Outgoing;
+use crate::progress::Progress;
 
 /// What a server may say unasked: so many bytes at once, and so many more each second.
 const UNASKED_AT_ONCE: u64 = 64 << 20;
@@ -110,7 +111,14 @@ impl Sorter {
                     return Err(Fault::Unsubscribed);
                 }
             }
-            // Progress, logs, and changes of what we do not use.
+            "notifications/progress" => {
+                let params = message.get("params").unwrap_or(&Value::Null);
+                let token = params.get("progressToken").and_then(Value::as_i64);
+                if let Some((token, progress)) = token.zip(Progress::read(params)) {
+                    self.ledger.heard(token, progress);
+                }
+            }
+            // Logs, and changes of what we do not use.
             _ => {}
         }
         Ok(())

@@ -18,6 +18,7 @@ use super::talk::Talk;
 use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
+use crate::progress::Told;
 use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// What the first stage is called in sentences.
@@ -77,26 +78,28 @@ impl Session for Stdio {
         Box::pin(self.talk.list())
     }
 
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
-        Box::pin(self.talk.call(tool.to_owned(), arguments, deadline))
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
+        Box::pin(self.talk.call(tool, arguments, deadline, told))
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
         Box::pin(self.talk.offers(kind))
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
-        Box::pin(self.talk.ask(asks, params, deadline))
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
+        Box::pin(self.talk.ask(asks, params, deadline, told))
     }
 
     fn changes(&self) -> u64 {

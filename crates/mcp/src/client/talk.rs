@@ -24,6 +24,7 @@ use super::result;
 use super::wire::Wire;
 use crate::listing::{AdvertisedTool, Listing};
 use crate::offer::{Offer, OfferKind, checked};
+use crate::progress::Told;
 use crate::session::{Answer, Asks, CallFailure, SessionError};
 
 /// How much of a refusal goes into a sentence.
@@ -110,7 +111,7 @@ impl Talk {
         let (mut pages, mut cursor) = (Pages::of(listed), None);
         loop {
             let request = listed.request(cursor);
-            let reply = ask(self.service.peer(), &self.ledger, request, until).await;
+            let reply = ask(self.service.peer(), &self.ledger, request, until, &|_| {}).await;
             let reply = reply.map_err(|lost| pages::lost(lost, self.wait, listed.stage()))?;
             cursor = pages.take(reply)?;
             if cursor.is_none() {
@@ -125,6 +126,7 @@ impl Talk {
         asks: Asks,
         params: Object,
         deadline: Duration,
+        told: Told<'_>,
     ) -> Result<Value, CallFailure> {
         let until = Instant::now() + deadline;
         let params = Value::Object(params);
@@ -135,7 +137,7 @@ impl Talk {
             Asks::Prompt => ClientRequest::GetPromptRequest(GetPromptRequest::new(exact(params)?)),
             Asks::Complete => ClientRequest::CompleteRequest(CompleteRequest::new(exact(params)?)),
         };
-        let reply = ask(self.service.peer(), &self.ledger, request, until).await;
+        let reply = ask(self.service.peer(), &self.ledger, request, until, told).await;
         let reply = reply.map_err(result::lost)?;
         match asks {
             Asks::Read => result::read(reply),
@@ -145,15 +147,16 @@ impl Talk {
 
     pub(super) async fn call(
         &self,
-        tool: String,
+        tool: &str,
         arguments: Object,
         deadline: Duration,
+        told: Told<'_>,
     ) -> Result<Answer, CallFailure> {
         let until = Instant::now() + deadline;
         let arguments: JsonObject = exact(Value::Object(arguments))?;
-        let params = CallToolRequestParams::new(tool).with_arguments(arguments);
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        match ask(self.service.peer(), &self.ledger, request, until).await {
+        match ask(self.service.peer(), &self.ledger, request, until, told).await {
             Ok(reply) => result::answer(reply),
             Err(lost) => Err(result::lost(lost)),
         }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use portcullis_canon::to_vec;
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, GetMeta as _, JsonRpcMessage, ProgressToken, RequestId,
+    ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use tokio::sync::{mpsc, oneshot};
@@ -64,11 +65,15 @@ impl Wire {
         line.push(b'\n');
         let JsonRpcMessage::Request(request) = message else { return Ok((line, None)) };
         let id = number(&request.id).ok_or(NotWritten)?;
-        if self.ledger.ask(id, what(&request.request)) {
-            Ok((line, Some(id)))
-        } else {
-            Err(NotWritten)
+        if !self.ledger.ask(id, what(&request.request)) {
+            return Err(NotWritten);
         }
+        if let Some(ProgressToken(RequestId::Number(token))) =
+            request.request.get_meta().get_progress_token()
+        {
+            self.ledger.mark(id, token);
+        }
+        Ok((line, Some(id)))
     }
 }
 

@@ -18,6 +18,7 @@ use super::given;
 use super::load::{OfferLine, load};
 use super::rules::OfferRules;
 use crate::pin::{Manifest, OtherServer, ServerName};
+use crate::progress::Board;
 use crate::session::{Asks, MAX_URI_BYTES, Session, SessionError};
 use crate::source::{OpenError, failure, nothing, steady};
 
@@ -49,6 +50,7 @@ pub struct McpOffers {
     shown: Shown,
     specs: Vec<ToolSpec>,
     held: Mutex<Held>,
+    board: Arc<Board>,
 }
 
 /// Offers by kind and name.
@@ -82,7 +84,15 @@ impl McpOffers {
         let shown = by_name(shown);
         let held = Mutex::new(Held { changes, shown: shown.clone() });
         let (server, rules) = (server.clone(), terms.rules.clone());
-        Ok((Self { server, session, clock, rules, shown, specs, held }, lines))
+        let board = Arc::default();
+        Ok((Self { server, session, clock, rules, shown, specs, held, board }, lines))
+    }
+
+    /// The same, whose requests say there how far they are.
+    #[must_use]
+    pub fn telling(mut self, board: Arc<Board>) -> Self {
+        self.board = board;
+        self
     }
 
     /// The specs of the tools by which these are had, which say nothing of what is pinned.
@@ -161,7 +171,8 @@ impl McpOffers {
         }
         let passed = Duration::from_micros(self.clock.monotonic().micros_since(begun));
         let left = deadline.saturating_sub(passed);
-        let given = self.session.ask(asks, params.clone(), left).await.map_err(failure)?;
+        let told = |progress| self.board.tell(permit.run(), progress);
+        let given = self.session.ask(asks, params.clone(), left, &told).await.map_err(failure)?;
         let content = self.kept(asks, params, &given, spec.max_result_bytes)?;
         Ok(ToolOutput { content: content.to_canonical(), labels: Some(self.labels(asks, params)) })
     }

@@ -388,10 +388,15 @@ mod tests {
         check("\"uriTemplate\"", "\"uri\"", ManifestError::Shape("resourceTemplates"));
     }
 
+    /// A line of the first format, as it was written by then.
+    const FIRST: &str = r#"{"digests":{"annotations":"sha256:d1116e83fd25696c728a474d065dc0366dd70d22896f1fc34a8e64c8a97b89eb","description":"sha256:a2d4d3373eeee7f9e579191b5e6d99a802686e5e2a11790ded21adb4227761a3","inputSchema":"sha256:c76e24f92d3f46e10345157d723d9ba6550102afb9b60344abd96ed34594723e","outputSchema":"sha256:45a47b50b2aac302f7279c2806172c954cf434de516c31ef26f3ed8462b5bb62","title":"sha256:79d7bacde93ecded937ff551a6cfe6f68da830f66131ddf1f8fb9f6f5542cb55"},"name":"pay","parts":{"description":"Pays.","inputSchema":{"maximum":9007199254740993,"type":"object"}}}"#;
+
     #[test]
     fn a_manifest_of_the_first_format_is_read() {
-        let first = "{\"version\":1,\"server\":\"bank\",\"pinned_at\":\"1970-01-01T00:00:01.500000Z\",\"tools\":[\n]}\n";
-        assert_eq!(Manifest::read(first.as_bytes()), Ok(manifest(&[])));
+        let first = format!(
+            "{{\"version\":1,\"server\":\"bank\",\"pinned_at\":\"1970-01-01T00:00:01.500000Z\",\"tools\":[\n{FIRST}\n]}}\n"
+        );
+        assert_eq!(Manifest::read(first.as_bytes()), Ok(manifest(&[PAY])));
         let more = first.replace("]}", "],\"prompts\":[]}");
         assert_eq!(Manifest::read(more.as_bytes()), Err(ManifestError::Shape("top")));
     }

@@ -22,7 +22,9 @@ use super::block::{block, message, resource};
 use super::message::RawCall;
 use super::mirror::mirrored;
 use super::open::OpenCall;
-use super::{Hearing, HostAsk, HostCall, HostCompletion, HostRefusal, Served, ServedTool};
+use super::{
+    Hearing, HostAsk, HostCall, HostCompletion, HostProgress, HostRefusal, Served, ServedTool,
+};
 use crate::needs;
 use crate::offer::OfferKind;
 
@@ -269,11 +271,12 @@ struct Ear {
 }
 
 impl Hearing for Ear {
-    fn progress<'a>(&'a self, so_far: u64, message: &'a str) -> BoxFuture<'a, ()> {
+    fn progress(&self, progress: HostProgress) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let Some(token) = self.context.meta.get_progress_token() else { return };
-            let so_far = f64::from(u32::try_from(so_far).unwrap_or(u32::MAX));
-            let notice = ProgressNotificationParam::new(token, so_far).with_message(message);
+            let mut notice = ProgressNotificationParam::new(token, progress.so_far);
+            notice.total = progress.total;
+            notice.message = progress.message.map(str::to_owned);
             // Whoever does not hear it misses nothing: the answer comes by itself.
             let _ = self.context.peer.notify_progress(notice).await;
         })

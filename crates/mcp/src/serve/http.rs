@@ -213,8 +213,13 @@ mod tests {
 
         fn call<'a>(&'a self, call: HostCall, _: &'a dyn Hearing) -> BoxFuture<'a, HostReply> {
             let text = Value::Object(call.arguments).to_canonical_string();
-            let reply =
-                HostReply { text, structured: None, blocks: Vec::new(), failed: false, needs: None };
+            let reply = HostReply {
+                text,
+                structured: None,
+                blocks: Vec::new(),
+                failed: false,
+                needs: None,
+            };
             Box::pin(std::future::ready(reply))
         }
     }

@@ -173,10 +173,21 @@ pub struct ServedKinds {
     pub completions: bool,
 }
 
+/// How far a call is, for a host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostProgress {
+    /// It only grows, for one call.
+    pub so_far: f64,
+    /// How much it will be, where that is known.
+    pub total: Option<f64>,
+    /// What there is to say of it, in words of ours.
+    pub message: Option<&'static str>,
+}
+
 /// The host's ear while one of its calls is waited for.
 pub trait Hearing: Send + Sync {
-    /// Says how far it is, where the host wants to be told. `so_far` only grows.
-    fn progress<'a>(&'a self, so_far: u64, message: &'a str) -> BoxFuture<'a, ()>;
+    /// Says how far it is, where the host wants to be told.
+    fn progress(&self, progress: HostProgress) -> BoxFuture<'_, ()>;
 
     /// Resolves once nobody waits for the answer any more.
     fn cancelled(&self) -> BoxFuture<'_, ()>;

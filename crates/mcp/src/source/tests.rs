@@ -16,6 +16,7 @@ use super::*;
 use crate::listing::AdvertisedTool;
 use crate::offer::{Offer, OfferKind};
 use crate::pin::{Manifest, ToolRule};
+use crate::progress::Told;
 use crate::session::{Answer, Asks, Block};
 
 const READ: &str = r#"{"name":"read","description":"Reads.","inputSchema":{"type":"object","additionalProperties":false,"properties":{"path":{"type":"string"}}},"annotations":{"readOnlyHint":true}}"#;
@@ -84,12 +85,13 @@ impl Session for Fake {
         })
     }
 
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
+        _: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         let shown = Value::Object(arguments).to_canonical_string();
         let line = format!("{tool} {shown} {}s", deadline.as_secs());
         Box::pin(async move {
@@ -102,7 +104,13 @@ impl Session for Fake {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    fn ask(&self, _: Asks, _: Object, _: Duration) -> BoxFuture<'_, Result<Value, CallFailure>> {
+    fn ask<'a>(
+        &'a self,
+        _: Asks,
+        _: Object,
+        _: Duration,
+        _: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
         panic!("only tools are called here")
     }
 

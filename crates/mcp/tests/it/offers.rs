@@ -112,7 +112,7 @@ async fn a_server_without_tools_is_read_and_what_it_gives_is_bounded() {
         let Err(ToolFailure::Failed { message }) = failed else { panic!("{uri}: {failed:?}") };
         assert!(message.contains(words), "{message}");
     }
-    let hangs = session.ask(Asks::Read, arguments(r#"{"uri":"n:hang"}"#), SHORT).await;
+    let hangs = session.ask(Asks::Read, arguments(r#"{"uri":"n:hang"}"#), SHORT, &|_| {}).await;
     assert!(matches!(hangs, Err(CallFailure::Unknown(_))), "{hangs:?}");
     let typed = r#"{"ref":{"type":"ref/prompt","name":"n:1"},"argument":{"name":"a","value":""}}"#;
     let completed = text(call(&offers, Asks::Complete, typed).await);
@@ -151,6 +151,6 @@ async fn what_is_not_offered_is_not_asked_for() {
         assert_eq!(session.offers(kind).await.unwrap(), []);
     }
     let empty: Object = arguments("{}");
-    let asked = session.ask(Asks::Read, empty, SHORT).await;
+    let asked = session.ask(Asks::Read, empty, SHORT, &|_| {}).await;
     assert!(matches!(asked, Err(CallFailure::NotSent(_))), "a read without a name: {asked:?}");
 }

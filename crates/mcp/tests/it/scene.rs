@@ -114,7 +114,7 @@ pub(crate) async fn call(
     tool: &str,
     wait: Duration,
 ) -> Result<Answer, CallFailure> {
-    session.call(tool, Object::new(), wait).await
+    session.call(tool, Object::new(), wait, &|_| {}).await
 }
 
 /// The text of an answer that is one block of it.

@@ -1,11 +1,14 @@
 //! One call's run: taken up where it stands, driven to its end, and read back from the record.
 
+use std::convert::Infallible;
+
 use portcullis_canon::Object;
 use portcullis_domain::id::RunId;
 use portcullis_domain::ports::StoreError;
 use portcullis_domain::question::{Question, QuestionStatus};
 use portcullis_domain::run::RunStatus;
 use portcullis_engine::{Attached, GateError, HeldRun, Progress};
+use portcullis_mcp::Listening;
 
 use super::answer::Answer;
 use super::past::Past;
@@ -17,7 +20,7 @@ const ENDED: &str = "the call came to nothing; the step before says why";
 
 impl Proxy {
     /// What is next for a call, and does it if it is for this process to do.
-    pub(super) async fn next(&self, asked: &Asked) -> Result<Next, GateError> {
+    pub(super) async fn next(&self, asked: &Asked<'_>) -> Result<Next, GateError> {
         let Some((number, past)) = self.latest(asked).await? else {
             return self.fresh(asked, 0).await;
         };
@@ -43,7 +46,7 @@ impl Proxy {
     }
 
     /// Goes on with a run that another process left, or whose call was approved.
-    async fn take_up(&self, asked: &Asked, run: RunId) -> Result<Next, GateError> {
+    async fn take_up(&self, asked: &Asked<'_>, run: RunId) -> Result<Next, GateError> {
         if self.is_closing() {
             return Ok(Next::Answer(Answer::unavailable()));
         }
@@ -62,12 +65,18 @@ impl Proxy {
     /// Drives a run to where it rests, and answers from what is recorded.
     pub(super) async fn conclude(
         &self,
-        asked: &Asked,
+        asked: &Asked<'_>,
         mut held: HeldRun,
         progress: Progress,
     ) -> Result<Next, GateError> {
         let run = held.run();
-        if let Err(error) = drive(&mut held, asked, progress).await {
+        // The host hears how far it is for as long as it is driven, and nothing is driven slower for that.
+        let driven = tokio::select! {
+            biased;
+            driven = drive(&mut held, asked, progress) => driven,
+            never = told_on(asked, self.board.listen(run)) => match never {},
+        };
+        if let Err(error) = driven {
             return refused(error);
         }
         let past = self.past(run).await?.ok_or(GateError::Bug("a run that was driven is gone"))?;
@@ -91,8 +100,20 @@ impl Proxy {
     }
 }
 
+/// Tells the host how far its call is, until that is dropped.
+async fn told_on(asked: &Asked<'_>, mut listening: Listening) -> Infallible {
+    loop {
+        let progress = listening.next().await;
+        asked.notices.goes_on(progress).await;
+    }
+}
+
 /// The call, then the word that ends a run whose call came to nothing.
-async fn drive(held: &mut HeldRun, asked: &Asked, mut progress: Progress) -> Result<(), GateError> {
+async fn drive(
+    held: &mut HeldRun,
+    asked: &Asked<'_>,
+    mut progress: Progress,
+) -> Result<(), GateError> {
     loop {
         progress = match progress {
             // The first step is the call's.
@@ -124,7 +145,7 @@ pub(super) async fn end(mut held: HeldRun, mut progress: Progress) -> Result<(),
     }
 }
 
-fn proposal(asked: &Asked) -> Vec<u8> {
+fn proposal(asked: &Asked<'_>) -> Vec<u8> {
     let mut object = Object::new();
     object.insert("kind", "tool_call");
     object.insert("tool", asked.tool.as_str());

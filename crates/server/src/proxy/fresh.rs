@@ -18,7 +18,7 @@ use super::{AGENT, Asked, Proxy};
 
 impl Proxy {
     /// Begins the run of this number, unless something has to be decided first or nobody may be asked.
-    pub(super) async fn fresh(&self, asked: &Asked, number: u64) -> Result<Next, GateError> {
+    pub(super) async fn fresh(&self, asked: &Asked<'_>, number: u64) -> Result<Next, GateError> {
         if self.is_closing() {
             return Ok(Next::Answer(Answer::unavailable()));
         }
@@ -93,14 +93,14 @@ impl Proxy {
         Ok(open.iter().any(|open| open.call.tool == spec.name && open.call.spec == digest))
     }
 
-    async fn is_full(&self, asked: &Asked) -> Result<bool, GateError> {
+    async fn is_full(&self, asked: &Asked<'_>) -> Result<bool, GateError> {
         let waiting = self.runs(RunStatus::Waiting).await?;
         let of_thread = waiting.iter().filter(|run| run.thread == asked.thread).count();
         Ok(u64::try_from(of_thread).unwrap_or(u64::MAX) >= self.settings.max_pending)
     }
 
     /// Whether the rules would ask a person about the call. What cannot be said is taken for a yes.
-    async fn would_ask(&self, asked: &Asked, spec: &ToolSpec) -> Result<bool, GateError> {
+    async fn would_ask(&self, asked: &Asked<'_>, spec: &ToolSpec) -> Result<bool, GateError> {
         let thread = self.parts().store.thread(&self.scope, asked.thread).await?;
         let facts = Facts {
             tenant: self.scope.tenant().clone(),

@@ -9,6 +9,7 @@ mod blocks;
 mod completing;
 mod drive;
 mod fresh;
+mod notices;
 mod offers;
 mod past;
 mod rules;
@@ -31,13 +32,14 @@ use portcullis_domain::thread::conversation;
 use portcullis_domain::tool::EffectClass;
 use portcullis_engine::{Gate, GateError, Parts, Tools};
 use portcullis_mcp::{
-    Hearing, HostAsk, HostCall, HostCompletion, HostMessage, HostRefusal, HostReply, HostResource,
-    McpOffers, OfferKind, Served, ServedKinds, ServedTool,
+    Board, Hearing, HostAsk, HostCall, HostCompletion, HostMessage, HostRefusal, HostReply,
+    HostResource, McpOffers, OfferKind, Served, ServedKinds, ServedTool,
 };
 use tokio::sync::{Mutex, watch};
 
 use answer::Answer;
 pub use completing::Completing;
+use notices::Notices;
 use offers::{Found, Offers};
 use rules::Next;
 pub use wakes::Wakes;
@@ -163,6 +165,7 @@ pub struct Proxy {
     /// The tools by the names that a host calls them.
     tools: BTreeMap<String, AdvertisedTool>,
     offers: Offers,
+    board: Arc<Board>,
     closing: AtomicBool,
     /// Held by whoever is about to ask a person.
     asking: Mutex<()>,
@@ -170,15 +173,25 @@ pub struct Proxy {
     open: watch::Sender<usize>,
 }
 
-/// A call that has passed everything that needs no record.
-struct Asked {
+/// What stands behind the MCP servers of a proxy beside their tools.
+#[derive(Debug, Default)]
+pub struct Servers {
+    /// What hosts may have of them.
+    pub offers: Vec<Arc<McpOffers>>,
+    /// Where their calls say how far they are.
+    pub board: Arc<Board>,
+}
+
+/// A call that has passed everything that needs no record, and the host that waits for it.
+struct Asked<'a> {
+    notices: Notices<'a>,
     tool: String,
     arguments: Object,
     thread: ThreadId,
     request: Request,
 }
 
-impl Asked {
+impl Asked<'_> {
     fn run(&self, number: u64) -> RunId {
         self.request.run(self.thread, number)
     }
@@ -186,7 +199,7 @@ impl Asked {
 
 impl Proxy {
     /// Opens the door. The parts' tools have to complete their runs ([`Completing`]), and `wakes` to observe the store. What
-    /// `offers` has beside tools is served too; they have to be among the parts' tools.
+    /// the servers offer beside tools is served too; it has to be among the parts' tools.
     ///
     /// # Errors
     /// [`ProxyError`] for names that no host can call, or that mean two things.
@@ -195,9 +208,9 @@ impl Proxy {
         settings: Settings,
         wakes: Arc<Wakes>,
         notes: Arc<dyn Notes>,
-        offers: Vec<Arc<McpOffers>>,
+        servers: Servers,
     ) -> Result<Self, ProxyError> {
-        let offers = Offers::new(offers)?;
+        let offers = Offers::new(servers.offers)?;
         let tools = by_host_name(&parts.tools, settings.status_tool.as_deref(), &offers)?;
         let thread = match &settings.thread {
             None => ThreadId::draw(parts.clock.now(), parts.entropy.as_ref()),
@@ -212,6 +225,7 @@ impl Proxy {
             thread,
             tools,
             offers,
+            board: servers.board,
             closing: AtomicBool::new(false),
             asking: Mutex::new(()),
             open: watch::Sender::new(0),
@@ -286,12 +300,13 @@ impl Proxy {
             return Answer::bad_meta(REPEAT_KEY);
         };
         let request = Request::new(tool, &arguments, repeat);
-        let asked = Asked { tool: tool.to_owned(), arguments, thread, request };
-        self.hold(&asked, hearing).await
+        let (notices, tool) = (Notices::new(hearing), tool.to_owned());
+        let asked = Asked { notices, tool, arguments, thread, request };
+        self.hold(&asked).await
     }
 
     /// Does what the record says is next, and waits while that is for others to do, for as long as a call is held.
-    async fn hold(&self, asked: &Asked, hearing: &dyn Hearing) -> Answer {
+    async fn hold(&self, asked: &Asked<'_>) -> Answer {
         let clock = Arc::clone(&self.parts().clock);
         let begun = clock.monotonic();
         let hold_us = u64::try_from(self.settings.hold.as_micros()).unwrap_or(u64::MAX);
@@ -320,13 +335,13 @@ impl Proxy {
             }
             if waited_us / NOTICE_EVERY_US >= notices {
                 notices = (waited_us / NOTICE_EVERY_US).saturating_add(1);
-                hearing.progress(notices, waits.notice()).await;
+                asked.notices.waits(waits.notice()).await;
             }
             let left = Duration::from_micros(hold_us.saturating_sub(waited_us)).min(LOOK_EVERY);
             tokio::select! {
                 () = woken => {}
                 () = clock.sleep(left) => {}
-                () = hearing.cancelled() => return waits,
+                () = asked.notices.cancelled() => return waits,
             }
         }
     }

@@ -54,7 +54,7 @@ impl Seen {
 
 impl Proxy {
     /// The last run of a request, with its number. Numbers have no gaps: each begins after the one before it has ended.
-    pub(super) async fn latest(&self, asked: &Asked) -> Result<Option<(u64, Past)>, GateError> {
+    pub(super) async fn latest(&self, asked: &Asked<'_>) -> Result<Option<(u64, Past)>, GateError> {
         let (mut there, mut missing) = (None, 0_u64);
         while self.state(asked.run(missing)).await?.is_some() {
             there = Some(missing);

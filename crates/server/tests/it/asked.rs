@@ -85,8 +85,8 @@ fn an_approval_during_the_hold_is_collected_at_once() {
     assert_eq!((reply.text.as_str(), reply.failed), (r#"{"ok":true}"#, false));
     assert_eq!(world.tools.effects("send"), 1);
     let notices = ear.notices.lock().unwrap().clone();
-    assert_eq!(notices[0].1, "waiting for a person to approve the call");
-    assert!(notices.windows(2).all(|pair| pair[0].0 < pair[1].0), "{notices:?}");
+    assert_eq!(notices[0].message, Some("waiting for a person to approve the call"));
+    assert!(notices.windows(2).all(|pair| pair[0].so_far < pair[1].so_far), "{notices:?}");
 }
 
 #[test]

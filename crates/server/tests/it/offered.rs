@@ -11,12 +11,13 @@ use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
 use portcullis_mcp::{
     Answer, Asks, CallFailure, Listing, Manifest, McpOffers, Offer, OfferKind, OfferRules,
-    OfferTerms, ServerName, Session, SessionError,
+    OfferTerms, Progress, ServerName, Session, SessionError, Told,
 };
 use portcullis_policy::{ClassTable, Outcome};
 use portcullis_server::proxy::ProxyError;
 use portcullis_testkit::block_on;
 use portcullis_testkit::ports::ManualClock;
+use tokio::sync::Notify;
 
 use crate::caller::{Door, asking};
 use crate::spoken::Host;
@@ -26,6 +27,8 @@ use crate::world::{World, make};
 #[derive(Default)]
 struct Notes {
     asked: Mutex<Vec<String>>,
+    /// The host has heard how far its read is.
+    heard: Notify,
 }
 
 impl Notes {
@@ -55,7 +58,13 @@ impl Session for Notes {
         Box::pin(async { Ok(Listing::new(Vec::new())?) })
     }
 
-    fn call(&self, _: &str, _: Object, _: Duration) -> BoxFuture<'_, Result<Answer, CallFailure>> {
+    fn call<'a>(
+        &'a self,
+        _: &'a str,
+        _: Object,
+        _: Duration,
+        _: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         panic!("it has no tools")
     }
 
@@ -63,19 +72,20 @@ impl Session for Notes {
         Box::pin(async move { Ok(all().into_iter().filter(|o| o.kind() == kind).collect()) })
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         _: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
         let params = Value::Object(params);
         self.asked.lock().unwrap().push(format!(
             "{} {}",
             asks.method(),
             params.to_canonical_string()
         ));
-        let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
+        let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default().to_owned();
         let gives = match asks {
             Asks::Read if uri.ends_with("none") => {
                 return Box::pin(async { Err(CallFailure::Failed("no such note".to_owned())) });
@@ -84,7 +94,13 @@ impl Session for Notes {
             Asks::Prompt => r#"{"messages":[{"role":"user","content":{"type":"text","text":"Sum up."}},{"role":"assistant","content":{"type":"image","mimeType":"image/png","data":"AQ=="}}]}"#.to_owned(),
             Asks::Complete => r#"{"completion":{"values":["one"],"total":1,"hasMore":false}}"#.to_owned(),
         };
-        Box::pin(async move { Ok(parse(gives.as_bytes(), &Limits::BARE).unwrap()) })
+        Box::pin(async move {
+            if uri.ends_with("slow") {
+                told(Progress { so_far: 1.0, total: Some(2.0) });
+                self.heard.notified().await;
+            }
+            Ok(parse(gives.as_bytes(), &Limits::BARE).unwrap())
+        })
     }
 
     fn changes(&self) -> u64 {
@@ -101,7 +117,7 @@ fn rules() -> OfferRules {
     }
 }
 
-fn offers(name: &str, rules: &OfferRules) -> (Arc<Notes>, Arc<McpOffers>) {
+fn offers(name: &str, rules: &OfferRules) -> (Arc<Notes>, McpOffers) {
     let notes = Arc::new(Notes::default());
     let server = ServerName::new(name).unwrap();
     let listing = Listing::new(Vec::new()).unwrap();
@@ -116,14 +132,14 @@ fn offers(name: &str, rules: &OfferRules) -> (Arc<Notes>, Arc<McpOffers>) {
     };
     let clock = Arc::new(ManualClock::default());
     let opened = McpOffers::open(&server, Arc::clone(&notes) as _, &terms, clock);
-    (notes, Arc::new(block_on(opened).unwrap().0))
+    (notes, block_on(opened).unwrap().0)
 }
 
 /// A world with a server of notes under these rules.
 fn world(rules: &OfferRules) -> (World, Arc<Notes>) {
     let (notes, offers) = offers("notes", rules);
     let mut world = World::new();
-    world.offers = vec![offers];
+    world.offers = vec![Arc::new(offers.telling(Arc::clone(&world.board)))];
     (world, notes)
 }
 
@@ -346,13 +362,31 @@ async fn hosts_over_http_have_the_same() {
     door.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_a_token_hears_how_far_the_server_is() {
+    let (world, notes) = world(&rules());
+    let mut host = Host::of(world.proxy(1));
+    host.begin().await;
+    let read = r#""uri":"n://a/slow","_meta":{"progressToken":"p"}"#;
+    let notice = asks(&mut host, "resources/read", read).await;
+    assert_eq!(notice.get("method").and_then(Value::as_str), Some("notifications/progress"));
+    let params = notice.get("params").unwrap().to_canonical_string();
+    assert_eq!(params, r#"{"progress":1,"progressToken":"p","total":2}"#);
+    notes.heard.notify_one();
+    assert!(result(&host.hear().await).contains("hello"));
+}
+
 #[test]
 fn a_name_that_could_mean_two_things_opens_no_proxy() {
     let mut world = World::new();
-    world.offers = vec![offers("notes", &rules()).1, offers("other", &rules()).1];
+    let both = |of_other: &OfferRules| {
+        [("notes", &rules()), ("other", of_other)]
+            .map(|(name, rules)| Arc::new(offers(name, rules).1))
+    };
+    world.offers = both(&rules()).into();
     let opened = world.try_proxy(world.settings()).err();
     assert_eq!(opened, Some(ProxyError::Both("notes".to_owned(), "other".to_owned())));
     let apart = OfferRules { resources: Some(vec!["n://b/*".parse().unwrap()]), ..rules() };
-    world.offers = vec![offers("notes", &rules()).1, offers("other", &apart).1];
+    world.offers = both(&apart).into();
     assert!(world.try_proxy(world.settings()).is_ok());
 }

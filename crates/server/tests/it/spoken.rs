@@ -30,7 +30,7 @@ impl Host {
         self.write.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Value {
+    pub(crate) async fn hear(&mut self) -> Value {
         let mut line = String::new();
         self.read.read_line(&mut line).await.unwrap();
         parse(line.trim_end().as_bytes(), &Limits::ENVELOPE).unwrap()

@@ -18,10 +18,10 @@ use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{GateError, Parts, Timing, Tools};
-use portcullis_mcp::{Hearing, HostCall, HostReply, McpOffers, Served as _};
+use portcullis_mcp::{Board, Hearing, HostCall, HostProgress, HostReply, McpOffers, Served as _};
 use portcullis_policy::ClassTable;
 use portcullis_server::proxy::{
-    Completing, Notes, Proxy, ProxyError, REPEAT_KEY, Settings, THREAD_KEY, Wakes,
+    Completing, Notes, Proxy, ProxyError, REPEAT_KEY, Servers, Settings, THREAD_KEY, Wakes,
 };
 use portcullis_store::memory::MemoryStore;
 use portcullis_testkit::block_on;
@@ -35,6 +35,8 @@ pub(crate) struct World {
     pub(crate) told: Arc<Told>,
     /// What MCP servers offer beside tools.
     pub(crate) offers: Vec<Arc<McpOffers>>,
+    /// Where their calls say how far they are.
+    pub(crate) board: Arc<Board>,
     pub(crate) classes: ClassTable,
     dead: Arc<Mutex<Vec<u32>>>,
     person: SigningKey,
@@ -63,12 +65,12 @@ impl Notes for Told {
 /// A host that waits to the end, and counts what it is told meanwhile.
 #[derive(Default)]
 pub(crate) struct Ear {
-    pub(crate) notices: Mutex<Vec<(u64, String)>>,
+    pub(crate) notices: Mutex<Vec<HostProgress>>,
 }
 
 impl Hearing for Ear {
-    fn progress<'a>(&'a self, so_far: u64, message: &'a str) -> BoxFuture<'a, ()> {
-        self.notices.lock().unwrap().push((so_far, message.to_owned()));
+    fn progress(&self, progress: HostProgress) -> BoxFuture<'_, ()> {
+        self.notices.lock().unwrap().push(progress);
         Box::pin(std::future::ready(()))
     }
 
@@ -81,7 +83,7 @@ impl Hearing for Ear {
 pub(crate) struct Gone;
 
 impl Hearing for Gone {
-    fn progress<'a>(&'a self, _: u64, _: &'a str) -> BoxFuture<'a, ()> {
+    fn progress(&self, _: HostProgress) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
@@ -119,6 +121,7 @@ impl World {
             tools: HostileTools::new(false),
             told: Arc::default(),
             offers: Vec::new(),
+            board: Arc::default(),
             classes: ClassTable::default(),
             dead: Arc::default(),
             person: SigningKey::generate(entropy.as_ref()),
@@ -156,6 +159,10 @@ impl World {
         Settings { thread: Some("editor".to_owned()), hold: Duration::ZERO, ..Settings::of("ann") }
     }
 
+    fn servers(&self) -> Servers {
+        Servers { offers: self.offers.clone(), board: Arc::clone(&self.board) }
+    }
+
     /// The proxy of one process.
     pub(crate) fn proxy_with(&self, pid: u32, settings: Settings) -> Arc<Proxy> {
         Arc::new(self.open(pid, settings).unwrap())
@@ -168,7 +175,7 @@ impl World {
     fn open(&self, pid: u32, settings: Settings) -> Result<Proxy, ProxyError> {
         let wakes = Arc::new(Wakes::default());
         let parts = self.parts(pid, &wakes);
-        Proxy::open(parts, settings, wakes, self.told.clone(), self.offers.clone())
+        Proxy::open(parts, settings, wakes, self.told.clone(), self.servers())
     }
 
     pub(crate) fn proxy(&self, pid: u32) -> Arc<Proxy> {

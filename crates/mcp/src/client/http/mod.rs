@@ -30,6 +30,7 @@ use super::talk::{OPENING, Talk};
 use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
+use crate::progress::Told;
 use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 
 /// How long a drop waits until the server was told.
@@ -182,28 +183,30 @@ impl Session for Http {
         })
     }
 
-    fn call(
-        &self,
-        tool: &str,
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
         arguments: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Answer, CallFailure>> {
-        let (open, tool) = (Arc::clone(&self.current().open), tool.to_owned());
-        Box::pin(async move { open.talk.call(tool, arguments, deadline).await })
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
+        let open = Arc::clone(&self.current().open);
+        Box::pin(async move { open.talk.call(tool, arguments, deadline, told).await })
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
         Box::pin(async move { self.standing().await?.talk.offers(kind).await })
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        told: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
         let open = Arc::clone(&self.current().open);
-        Box::pin(async move { open.talk.ask(asks, params, deadline).await })
+        Box::pin(async move { open.talk.ask(asks, params, deadline, told).await })
     }
 
     fn changes(&self) -> u64 {

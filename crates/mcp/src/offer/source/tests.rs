@@ -11,6 +11,7 @@ use portcullis_testkit::ports::ManualClock;
 
 use super::*;
 use crate::listing::Listing;
+use crate::progress::Told;
 use crate::session::{Answer, CallFailure};
 
 const NOTE: &str = r#"{"uri":"n://a/1","name":"One"}"#;
@@ -68,7 +69,13 @@ impl Session for Fake {
         Box::pin(async { Ok(Listing::new(Vec::new())?) })
     }
 
-    fn call(&self, _: &str, _: Object, _: Duration) -> BoxFuture<'_, Result<Answer, CallFailure>> {
+    fn call<'a>(
+        &'a self,
+        _: &'a str,
+        _: Object,
+        _: Duration,
+        _: Told<'a>,
+    ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         panic!("no tool is called here")
     }
 
@@ -81,12 +88,13 @@ impl Session for Fake {
         })
     }
 
-    fn ask(
-        &self,
+    fn ask<'a>(
+        &'a self,
         asks: Asks,
         params: Object,
         _: Duration,
-    ) -> BoxFuture<'_, Result<Value, CallFailure>> {
+        _: Told<'a>,
+    ) -> BoxFuture<'a, Result<Value, CallFailure>> {
         Box::pin(async move {
             let params = Value::Object(params).to_canonical_string();
             self.asked.lock().unwrap().push(format!("{} {params}", asks.method()));
