@@ -296,6 +296,7 @@ fn parts(
         policy: Arc::new(config.classes.clone()),
         tools: Arc::new(tools),
         reconcile: None,
+        conversation: None,
         timing: config
             .lease
             .map_or_else(Timing::default, |lease| Timing { lease, ..Timing::default() }),

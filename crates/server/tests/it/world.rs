@@ -16,6 +16,7 @@ use portcullis_domain::ports::{
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{GateError, Parts, Timing, Tools};
 use portcullis_mcp::{Hearing, HostCall, HostReply, Served as _};
@@ -33,6 +34,8 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) tools: Arc<HostileTools>,
     pub(crate) told: Arc<Told>,
+    /// The bounds of the conversation, for proxies that are opened from now on.
+    pub(crate) conversation: Option<ThreadLimits>,
     dead: Arc<Mutex<Vec<u32>>>,
     person: SigningKey,
     entropy: Arc<SeededEntropy>,
@@ -115,6 +118,7 @@ impl World {
             clock,
             tools: HostileTools::new(false),
             told: Arc::default(),
+            conversation: None,
             dead: Arc::default(),
             person: SigningKey::generate(entropy.as_ref()),
             entropy,
@@ -140,6 +144,7 @@ impl World {
             policy: Arc::new(ClassTable::default()),
             tools: Arc::new(Tools::register(vec![source]).unwrap()),
             reconcile: None,
+            conversation: self.conversation,
             timing: Timing::default(),
         }
     }
@@ -226,12 +231,21 @@ impl World {
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
-        let filter = EventFilter { stream: None, after: 0, limit: MAX_PAGE };
-        let events = block_on(self.store.events(&self.scope, filter)).unwrap();
-        let read = |e: &portcullis_domain::ports::StoredEvent| {
-            Body::read(&e.kind, u32::try_from(e.version).unwrap(), &e.payload).unwrap()
-        };
-        events.iter().map(read).filter(|body| body.name() == kind).count()
+        self.bodies().iter().filter(|body| body.name() == kind).count()
+    }
+
+    /// Everything that is recorded.
+    pub(crate) fn bodies(&self) -> Vec<Body> {
+        let (mut bodies, mut after) = (Vec::new(), 0);
+        loop {
+            let filter = EventFilter { stream: None, after, limit: MAX_PAGE };
+            let events = block_on(self.store.events(&self.scope, filter)).unwrap();
+            let Some(last) = events.last() else { return bodies };
+            after = u64::try_from(last.journal_seq).unwrap();
+            bodies.extend(events.iter().map(|e| {
+                Body::read(&e.kind, u32::try_from(e.version).unwrap(), &e.payload).unwrap()
+            }));
+        }
     }
 }
 
