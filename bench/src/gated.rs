@@ -142,6 +142,7 @@ pub(crate) fn parts(store: Arc<SqliteStore>, tool: Arc<dyn ToolSource>) -> Resul
         policy: Arc::new(ClassTable::default()),
         tools: Arc::new(Tools::register(vec![tool])?),
         reconcile: None,
+        conversation: None,
         timing: Timing::default(),
     })
 }

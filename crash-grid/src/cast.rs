@@ -12,6 +12,7 @@ use portcullis::domain::ports::{Agent, Page, Processes, Store, ToolSource};
 use portcullis::domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis::domain::scope::Scope;
 use portcullis::domain::step::StepStatus;
+use portcullis::domain::tally::ThreadLimits;
 use portcullis::domain::tool::EffectClass;
 use portcullis::engine::operator::{self, SignedAnswer};
 use portcullis::engine::{
@@ -105,6 +106,10 @@ pub(crate) fn keyring() -> Keyring {
     Keyring::new(people().iter().map(entry)).unwrap()
 }
 
+/// Bounds that no story meets, so that what is counted of a conversation is killed too.
+const BOUNDS: ThreadLimits =
+    ThreadLimits { max_calls: Some(1_000), loop_threshold: Some(32), ..ThreadLimits::NONE };
+
 /// Everything that one process works with.
 pub(crate) struct Cast {
     story: &'static Story,
@@ -134,6 +139,7 @@ impl Cast {
             policy: Arc::new(story.table()),
             tools: Arc::new(ToolSet::register(Vec::new()).unwrap()),
             reconcile: None,
+            conversation: Some(BOUNDS),
             timing: Timing { lease: story.lease, ..Timing::default() },
         };
         let tools = Arc::new(Tools::new(effects.clone(), Arc::clone(&stage), desk.clone()));

@@ -355,6 +355,7 @@ impl Site {
             reconcile: world
                 .has_hook
                 .then(|| Arc::new(Host { world: Arc::clone(world), pid }) as Arc<dyn Reconcile>),
+            conversation: None,
             timing: TIMING,
         }
     }

@@ -149,7 +149,7 @@ pub(crate) async fn hosts_gatehouse(
     let (keys, made) = reviewers(globals, config)?;
     remarks.extend(made);
     let store = writer(globals, mode, observers)?;
-    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    let parts = conversing(parts(Arc::clone(&store), config, keys, tools)?, config);
     Ok((Gatehouse { database: store, parts, remarks }, Servers { offers, board }))
 }
 
@@ -169,8 +169,13 @@ pub(crate) fn deskhouse(
     let tools = Tools::register(vec![Arc::new(host_tools(config, &[]))])?;
     let (keys, remarks) = reviewers(globals, config)?;
     let store = writer(globals, mode, Vec::new())?;
-    let parts = parts(Arc::clone(&store), config, keys, tools)?;
+    let parts = conversing(parts(Arc::clone(&store), config, keys, tools)?, config);
     Ok(Gatehouse { database: store, parts, remarks })
+}
+
+/// The same parts for calls of a host, which are counted over its conversation.
+fn conversing(parts: Parts, config: &Config) -> Parts {
+    Parts { conversation: Some(config.conversation), ..parts }
 }
 
 /// The tools that this command has, with what the operator should know of them, a sentence each.
@@ -334,6 +339,7 @@ fn parts(
         policy: Arc::new(config.classes.clone()),
         tools: Arc::new(tools),
         reconcile: None,
+        conversation: None,
         timing: config
             .lease
             .map_or_else(Timing::default, |lease| Timing { lease, ..Timing::default() }),

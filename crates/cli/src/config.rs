@@ -1,5 +1,6 @@
 //! `portcullis.toml`: the operator's rules, read in two steps: what stands there, and what it means.
 
+mod conversation;
 mod credentials;
 mod decide;
 mod egress;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use portcullis_audit::keys::{KeyEntry, PublicKey};
 use portcullis_domain::label::Name;
 use portcullis_domain::limits::Limits;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
 use portcullis_policy::{ClassTable, MAX_REVIEWERS, Outcome};
@@ -86,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) children: bool,
     /// How calls of MCP hosts are held, repeated and counted.
     pub(crate) proxy: ProxyChoice,
+    /// The bounds of a host's whole conversation.
+    pub(crate) conversation: ThreadLimits,
     /// What the tools of a host can change, by the names that it gives them; for its hooks.
     pub(crate) decide: BTreeMap<String, EffectClass>,
 }
@@ -110,6 +114,7 @@ impl Default for Config {
             head: None,
             children: false,
             proxy: ProxyChoice::default(),
+            conversation: conversation::USUAL,
             decide: BTreeMap::new(),
         }
     }
@@ -134,6 +139,7 @@ struct Raw {
     head: RawHead,
     children: RawChildren,
     proxy: RawProxy,
+    conversation: conversation::RawConversation,
     decide: decide::RawDecide,
 }
 
@@ -298,6 +304,7 @@ fn parse(text: &str, base: &Path) -> Result<Config, Misfit> {
         head: raw.head.file.map(absolute),
         children: raw.children.spawn,
         proxy: proxy::read(raw.proxy, base)?,
+        conversation: raw.conversation.read()?,
         decide: decide::read(raw.decide)?,
     })
 }
@@ -538,6 +545,28 @@ mod tests {
         );
         bad("[decide.tools]\n'a(b)' = 'read_only'\n", "line 2, column 1: a tool is the exact name");
         bad("[decide]\ntool = 1\n", "line 2, column 1: unknown field `tool`");
+    }
+
+    #[test]
+    fn the_bounds_of_a_conversation_have_their_units_and_ranges() {
+        let usual = good("").conversation;
+        assert_eq!((usual.max_denials, usual.loop_threshold), (Some(20), Some(10)));
+        assert_eq!((usual.window_ms, usual.max_calls), (3_600_000, None));
+        let config = good("[conversation]\nwindow_ms = 60000\nmax_changes = 3\nmax_denials = 0\n");
+        let said = config.conversation;
+        assert_eq!((said.window_ms, said.max_changes, said.max_denials), (60_000, Some(3), None));
+        assert_eq!((said.loop_threshold, said.check()), (Some(10), Ok(())));
+        let off = good("[conversation]\nmax_denials = 0\nloop_threshold = 0\n").conversation;
+        assert!(off.is_off());
+        bad("[conversation]\nmax_calls = 0\n", "line 2, column 13: `max_calls` is a whole number");
+        bad("[conversation]\nmax_changes = -1\n", "line 2, column 15: `max_changes` is");
+        bad(
+            "[conversation]\nloop_threshold = 33\n",
+            "line 2, column 18: `loop_threshold` is a whole number of repetitions (0 looks for none), 0 to 32",
+        );
+        bad("[conversation]\nwindow_ms = 999\n", "line 2, column 13: `window_ms` is");
+        bad("[conversation]\nmax_elapsed_ms = '1h'\n", "line 2, column 18: `max_elapsed_ms` is");
+        bad("[conversation]\nmax_steps = 1\n", "line 2, column 1: unknown field `max_steps`");
     }
 
     #[test]

@@ -283,6 +283,7 @@ impl From<StoreError> for Failure {
             | StoreError::DigestChanged
             | StoreError::OutcomeOpen { .. }
             | StoreError::BudgetSpent { .. }
+            | StoreError::ThreadBounded { .. }
             | StoreError::ParentEnded
             | StoreError::Stale
             | StoreError::LabelsMoved

@@ -285,6 +285,7 @@ impl Progress {
             | Body::StepProposed(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
+            | Body::ThreadCounted(_)
             | Body::JournalOpened(_)
             | Body::ContentErased(_) => return None,
         })

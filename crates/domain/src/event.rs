@@ -30,6 +30,7 @@ use crate::recovery::Found;
 use crate::run::{EndReason, FrozenTool};
 use crate::step::{Admitted, StepStatus};
 use crate::stream::Link;
+use crate::tally::{Counted, ThreadLimits};
 use crate::time::Timestamp;
 use crate::verdict::{Facts, OnRejection, PolicyId, Reviewers, Verdict};
 
@@ -153,6 +154,8 @@ events! {
     ThreadOpened = "thread.opened" v 1;
     /// A thread's labels grew.
     ThreadLabelled = "thread.labelled" v 1;
+    /// Something of a conversation was counted.
+    ThreadCounted = "thread.counted" v 1;
     /// A budget was opened: its first reservation follows in the same append.
     BudgetOpened = "budget.opened" v 1;
     /// The worst case of an attempt at a call of a model was held, before it is made.
@@ -532,6 +535,28 @@ pub struct ThreadLabelled {
     pub step: StepId,
 }
 
+/// See [`Body::ThreadCounted`]. The event names the step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadCounted {
+    /// The run that it is about.
+    pub run: RunId,
+    /// What is counted.
+    pub counted: Counted,
+    /// The bounds of the conversation, as whoever counts has them.
+    pub limits: ThreadLimits,
+}
+
+impl ThreadCounted {
+    /// The salt that becomes the key of the window.
+    fn key(&self) -> Option<ContentRef> {
+        match self.counted {
+            Counted::Call(call) | Counted::Question(call) => call.trace?.key,
+            Counted::Denial | Counted::Answer(_) => None,
+        }
+    }
+}
+
 /// See [`Body::BudgetOpened`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -616,6 +641,7 @@ impl Body {
                 body.statement.note.into_iter().chain(body.statement.result).collect()
             }
             Self::RunFinished(body) => body.note.into_iter().chain(body.result).collect(),
+            Self::ThreadCounted(body) => body.key().into_iter().collect(),
             Self::LeaseAcquired(_)
             | Self::LeaseReleased(_)
             | Self::StepOpened(_)

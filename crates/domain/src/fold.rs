@@ -27,6 +27,7 @@ use crate::recovery::Found;
 use crate::run::{EndReason, Run, RunStatus};
 use crate::step::{Step, StepStatus};
 use crate::stream::{StreamKind, Tip};
+use crate::tally::{Tally, ThreadLimit};
 use crate::thread::Thread;
 use crate::time::Timestamp;
 use crate::verdict::{OnRejection, Verdict};
@@ -52,6 +53,9 @@ pub enum FoldError {
     /// The state does not admit the event.
     #[error("a `{0}` event does not fit the state before it")]
     NotAdmitted(&'static str),
+    /// A limit of the conversation is met.
+    #[error("a limit of the conversation is met: {}", .0.refusal().as_str())]
+    Bounded(ThreadLimit),
     /// A budget has no room for what is to be held.
     #[error("the budget has no room left: {}", .0.as_str())]
     Spent(Cap),
@@ -253,6 +257,7 @@ impl RunState {
             Body::RunCreated(_)
             | Body::ThreadOpened(_)
             | Body::ThreadLabelled(_)
+            | Body::ThreadCounted(_)
             | Body::BudgetOpened(_)
             | Body::BudgetReserved(_)
             | Body::BudgetSettled(_)
@@ -796,13 +801,14 @@ impl Thread {
             opened_at: event.link.at,
             seq: 1,
             hash: event.hash,
+            tally: None,
         })
     }
 
     /// The thread after one more event.
     ///
     /// # Errors
-    /// [`FoldError`] when the event does not fit.
+    /// [`FoldError`] when the event does not fit, or a limit of the conversation is met.
     pub fn apply(&mut self, event: &Event) -> Result<(), FoldError> {
         let name = event.body.name();
         let link = &event.link;
@@ -812,11 +818,19 @@ impl Thread {
         if link.stream_seq != self.seq.saturating_add(1) || link.stream_prev != self.hash {
             return Err(FoldError::NotNext);
         }
-        let Body::ThreadLabelled(body) = &event.body else {
-            return Err(FoldError::WrongPlace(name));
-        };
-        self.labels = std::mem::take(&mut self.labels).join(&body.labels);
-        self.label_seq = self.label_seq.checked_add(1).ok_or(FoldError::NotAdmitted(name))?;
+        match &event.body {
+            Body::ThreadLabelled(body) => {
+                self.labels = std::mem::take(&mut self.labels).join(&body.labels);
+                self.label_seq =
+                    self.label_seq.checked_add(1).ok_or(FoldError::NotAdmitted(name))?;
+            }
+            Body::ThreadCounted(body) => {
+                let tally = Tally::at(self.tally.as_ref(), body.limits, link.at);
+                let tally = tally.count(&body.counted, self.opened_at, link.at);
+                self.tally = Some(tally.map_err(FoldError::Bounded)?);
+            }
+            _ => return Err(FoldError::WrongPlace(name)),
+        }
         self.seq = link.stream_seq;
         self.hash = event.hash;
         Ok(())

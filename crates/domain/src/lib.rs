@@ -40,6 +40,7 @@ pub mod run;
 pub mod scope;
 pub mod step;
 pub mod stream;
+pub mod tally;
 pub mod thread;
 pub mod time;
 pub mod tool;

@@ -87,6 +87,19 @@ pub enum Refusal {
     ChildTooMany,
     /// It was to have a tool or a limit beyond those of the run that starts it.
     ChildWider,
+    // A limit of the whole conversation is met.
+    /// It is older than it may become.
+    ThreadElapsed,
+    /// So many denials that no call begins for the rest of its window.
+    ThreadDenials,
+    /// As many calls began in the window as may.
+    ThreadCalls,
+    /// As many calls that can change something.
+    ThreadChanges,
+    /// People were asked in the window as often as they may be.
+    ThreadQuestions,
+    /// The call, or a cycle that it would begin once more, came back with the same results too often.
+    ThreadLoop,
 }
 
 impl Refusal {
@@ -130,6 +143,32 @@ impl Refusal {
             Self::ChildTooDeep => "child_too_deep",
             Self::ChildTooMany => "child_too_many",
             Self::ChildWider => "child_wider",
+            Self::ThreadElapsed => "thread_elapsed",
+            Self::ThreadDenials => "thread_denials",
+            Self::ThreadCalls => "thread_calls",
+            Self::ThreadChanges => "thread_changes",
+            Self::ThreadQuestions => "thread_questions",
+            Self::ThreadLoop => "thread_loop",
         }
+    }
+
+    /// True when the rules or a person said no, and not the machine: what counts toward the denials of a conversation.
+    #[must_use]
+    pub const fn is_a_denial(self) -> bool {
+        !matches!(self, Self::NoCapacity | Self::OutcomeUnknown) && !self.bounds_a_conversation()
+    }
+
+    /// True when a limit of the whole conversation is met.
+    #[must_use]
+    pub const fn bounds_a_conversation(self) -> bool {
+        matches!(
+            self,
+            Self::ThreadElapsed
+                | Self::ThreadDenials
+                | Self::ThreadCalls
+                | Self::ThreadChanges
+                | Self::ThreadQuestions
+                | Self::ThreadLoop
+        )
     }
 }

@@ -198,6 +198,7 @@ json_columns!(
     crate::verdict::Reviewers,
     crate::observation::Observation,
     crate::label::Labels,
+    crate::tally::Tally,
     crate::approval::Statement,
     crate::budget::BudgetScope,
     crate::budget::Caps,
@@ -327,7 +328,7 @@ rows! {
         question, person, statement, signature,
     }
     Thread in "threads", key 1, fixed 4 {
-        id, tenant, owner, opened_at, labels, label_seq, seq, hash,
+        id, tenant, owner, opened_at, labels, label_seq, seq, hash, tally,
     }
     Budget in "budgets", key 1, fixed 4 {
         id, tenant, scope, opened_at, caps, spent, excess, unpriced, holds, learned, seq, hash,

@@ -8,6 +8,7 @@ use crate::id::{RunId, StepId, ThreadId, following};
 use crate::label::Labels;
 use crate::ports::NewEvent;
 use crate::scope::Tenant;
+use crate::tally::Tally;
 use crate::time::Timestamp;
 
 /// The row of one thread. Every field is named by the fold and compared by `verify`.
@@ -29,6 +30,8 @@ pub struct Thread {
     pub seq: u64,
     /// Hash of the last of them.
     pub hash: Digest,
+    /// What is counted of it; nothing until something is.
+    pub tally: Option<Tally>,
 }
 
 /// The thread of a conversation that a host names by itself: the same for the same owner, door and name. A UUID of version 8,
@@ -89,6 +92,7 @@ mod tests {
             opened_at: at,
             seq: 2,
             hash: Digest::ZERO,
+            tally: None,
         };
         assert_eq!(thread.labelled(read, run, step, at), None);
         assert_eq!(thread.labelled(Labels::none(), run, step, at), None);

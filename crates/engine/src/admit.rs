@@ -240,6 +240,15 @@ fn canonical_arguments(
     }
 }
 
+/// The request digest of an admitted call under another salt.
+pub(crate) fn request_under(call: &Call, tool: &Described, salt: &[u8]) -> Digest {
+    let mut arguments = call.arguments.clone();
+    if let Some(key) = &tool.spec.idempotency_key {
+        arguments.remove(key);
+    }
+    request_digest(&call.tool, &arguments, salt)
+}
+
 fn request_digest(tool: &str, arguments: &Object, salt: &[u8]) -> Digest {
     let canonical = arguments.to_canonical();
     Digest::of_parts(Kind::Arguments, &[salt, tool.as_bytes(), &canonical])

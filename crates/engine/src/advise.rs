@@ -9,10 +9,12 @@ use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::ports::{Append, Durability, NewEvent, StoreError};
 use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::run::EndReason;
+use portcullis_domain::tally::{Counted, Counting};
 use portcullis_domain::verdict::Verdict;
 
 use crate::compose;
 use crate::core::{Core, Progress, moved};
+use crate::count::limit_of;
 use crate::error::GateError;
 use crate::execute::MAX_TRIES;
 use crate::step::Judgement;
@@ -75,6 +77,14 @@ impl Core {
                         return Ok(Advised::Not(ended));
                     }
                 }
+                // A grant is kept for when there is room again.
+                Err(error)
+                    if grant.is_none()
+                        && let Some(limit) = limit_of(&error) =>
+                {
+                    let judgement = self.take_ready()?.judgement;
+                    return self.refuse_bounded(judgement, limit).await.map(Advised::Not);
+                }
                 // In doubt too: the record may then say more than was said, and never less.
                 Err(error) => return Err(error),
             }
@@ -109,6 +119,9 @@ impl Core {
             (judgement.body.admitted.call, self.epoch, self.take_active_us());
         let advised = StepAdvised { call, epoch, advice, active_us };
         events.push(self.event(Some(step), Body::StepAdvised(advised)));
+        // What comes of it never comes by here, so that there is nothing to compare.
+        let changes = judgement.body.admitted.effect.changes_something();
+        events.extend(self.counted(step, Counted::Call(Counting { changes, trace: None })));
         events.extend(self.will_read(&judgement.call.tool));
         events.push(self.event(None, compose::finished(EndReason::GoalCompleted)));
         let append = Append {

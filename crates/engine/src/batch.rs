@@ -16,12 +16,14 @@ use portcullis_domain::proposal::{AskedCall, MAX_BATCH, ProposalOrigin};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::Step;
+use portcullis_domain::tally::{Counted, Counting};
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::admit::{Call, Invalid, admit_asked};
 use crate::compose;
 use crate::core::{Batch, Core, Ending, Progress, RunEnd};
+use crate::count::limit_of;
 use crate::effect::{Beside, Running};
 use crate::error::GateError;
 use crate::execute::{Came, MAX_TRIES, is_among};
@@ -228,6 +230,10 @@ impl Core {
                 Ok(permits) => return self.make_calls(permits, places).await,
                 Err(error) => error,
             };
+            if let Some(limit) = limit_of(&error) {
+                let members = std::mem::take(&mut self.members);
+                return self.refuse_batch(&members, Fault::of(0, limit.refusal())).await;
+            }
             if let Some(progress) = self.without_permit(error).await? {
                 return Ok(progress);
             }
@@ -304,6 +310,9 @@ impl Core {
                 start: 1,
             };
             events.push(self.event(Some(call.step), Body::StepStarted(started)));
+            // Calls that are made together are counted, and not compared.
+            let counting = Counting { changes: false, trace: None };
+            events.extend(self.counted(call.step, Counted::Call(counting)));
         }
         Ok(events)
     }

@@ -30,6 +30,7 @@ use portcullis_domain::verdict::Facts;
 use crate::advise::Asking;
 use crate::batch::Member;
 use crate::compose;
+use crate::count::Round;
 use crate::error::GateError;
 use crate::heartbeat::Hold;
 use crate::observe::{Observer, Outcome};
@@ -85,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) last: Vec<SeenStep>,
     /// How often the open step's outcome was asked after without an answer.
     pub(crate) probes: u32,
+    /// The call of the last step that was counted, for the loop detector; nothing where none is compared.
+    pub(crate) round: Option<Round>,
     /// Who is asked where a host acts by itself.
     pub(crate) asking: Asking,
     /// What the heartbeat sees of this core, and says to it.
@@ -392,6 +395,8 @@ impl Core {
         contents.extend(ending.outcome.as_ref().map(|outcome| outcome.content.clone()));
         let labels = observation.map(|observation| observation.labels).unwrap_or_default();
         events.extend(self.thread.labelled(labels, self.run_id(), step, now));
+        let outcome = ending.outcome.as_ref();
+        events.extend(outcome.and_then(|outcome| self.counted_end(step, outcome, now)));
         let last = match &ending.end {
             Some(end) => {
                 contents.extend(end.note.iter().chain(&end.result).cloned());

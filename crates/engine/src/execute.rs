@@ -17,10 +17,12 @@ use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::step::{Step, StepStatus};
+use portcullis_domain::tally::Counted;
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::Verdict;
 
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, moved};
+use crate::count::limit_of;
 use crate::effect::{NotBegun, Performed, Running};
 use crate::error::GateError;
 use crate::heartbeat::Cover;
@@ -133,6 +135,11 @@ impl Core {
             {
                 return self.refuse_open(question).await;
             }
+            // A grant is kept for when there is room again.
+            if let (Some(limit), None) = (limit_of(&error), grant) {
+                let judgement = self.take_ready()?.judgement;
+                return self.refuse_bounded(judgement, limit).await;
+            }
             if let Some(progress) = self.without_permit(error).await? {
                 return Ok(progress);
             }
@@ -226,7 +233,7 @@ impl Core {
         self.end_started(outcome).await.map(Some)
     }
 
-    /// The intent of a step's first start: verdict, use of the grant, and the start.
+    /// The intent of a step's first start: verdict, use of the grant, the start, and its count in the conversation.
     async fn start(
         &mut self,
         judgement: &Judgement,
@@ -250,6 +257,10 @@ impl Core {
             start,
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
+        if start == 1 {
+            let counting = self.counting(judgement).await?;
+            events.extend(self.counted(step, Counted::Call(counting)));
+        }
         events.extend(self.child_awaited(judgement)?);
         let permit = self.commit_intent(events, judgement, Vec::new()).await?;
         // Nobody was asked yet what this start did.

@@ -42,6 +42,7 @@ mod advise;
 mod batch;
 mod compose;
 mod core;
+mod count;
 mod effect;
 mod execute;
 mod heartbeat;

@@ -172,10 +172,7 @@ impl Observer<'_> {
 
     fn seal(&self, status: StepStatus, shape: Shape, value: Value, labels: Labels) -> Outcome {
         let bytes = value.to_canonical();
-        let fingerprint = Digest::of_parts(
-            Kind::Observation,
-            &[self.salt, shape.kind.as_str().as_bytes(), &bytes],
-        );
+        let fingerprint = fingerprint(self.salt, shape.kind, &bytes);
         let content = Content::seal(bytes, self.entropy);
         let observation = Observation {
             kind: shape.kind,
@@ -188,6 +185,11 @@ impl Observer<'_> {
         };
         Outcome { status, observation, content, value }
     }
+}
+
+/// The digest of what came back, keyed by a salt.
+pub(crate) fn fingerprint(salt: &[u8], kind: ObservationKind, bytes: &[u8]) -> Digest {
+    Digest::of_parts(Kind::Observation, &[salt, kind.as_str().as_bytes(), bytes])
 }
 
 /// The parts of an observation that its kind decides.

@@ -22,6 +22,7 @@ use crate::account;
 use crate::child;
 use crate::compose;
 use crate::core::content;
+use crate::count;
 use crate::error::GateError;
 use crate::observe::{Observer, Outcome};
 use crate::parts::Parts;
@@ -270,6 +271,7 @@ async fn step_end(
         parts.store.thread(scope, state.run.thread).await?.ok_or(StoreError::NotFound("thread"))?;
     let labels = outcome.observation.labels.clone();
     events.extend(thread.labelled(labels, state.run.id, question.step, now));
+    events.extend(count::denied(parts, (state, &thread), question.step, outcome, now));
     Ok(events)
 }
 

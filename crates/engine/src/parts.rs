@@ -8,6 +8,7 @@ use portcullis_domain::ports::{
     BoxFuture, Clock, Entropy, Policy, Processes, ReviewerKeys, Spawn, Store, ToolOutput,
 };
 use portcullis_domain::question::Card;
+use portcullis_domain::tally::ThreadLimits;
 
 use crate::tools::Tools;
 
@@ -32,6 +33,8 @@ pub struct Parts {
     pub tools: Arc<Tools>,
     /// Asked when an outcome is unknown and the tool declares nothing that says it; without it a person is.
     pub reconcile: Option<Arc<dyn Reconcile>>,
+    /// The bounds of conversations, over all runs of a thread; nothing where none is counted.
+    pub conversation: Option<ThreadLimits>,
     /// How long things may take.
     pub timing: Timing,
 }

@@ -9,6 +9,7 @@ use portcullis_domain::id::{QuestionId, StepId};
 use portcullis_domain::observation::Failure;
 use portcullis_domain::ports::NewEvent;
 use portcullis_domain::question::{Card, QuestionKind, Terms};
+use portcullis_domain::tally::{Counted, Counting};
 use portcullis_domain::verdict::{OnRejection, Reviewers};
 
 use crate::core::{Batch, Core, Progress};
@@ -47,12 +48,13 @@ pub(crate) fn outcome_question(
 }
 
 impl Core {
-    /// Appends a question; the run waits and the lease is released.
+    /// Appends a question; the run waits and the lease is released. `counting` is the call that it asks leave for.
     pub(crate) async fn put_question(
         &mut self,
         before: Vec<NewEvent>,
         specs: Vec<Vec<u8>>,
         question: Question,
+        counting: Option<Counting>,
     ) -> Result<Progress, GateError> {
         let step = self.open_step_id()?;
         let active_us = self.take_active_us();
@@ -61,6 +63,8 @@ impl Core {
             let (event, contents) = core.question_asked(step, &question, active_us);
             let mut events = before.clone();
             events.push(event);
+            let counted = |counting| core.counted(step, Counted::Question(counting));
+            events.extend(counting.and_then(counted));
             Ok(Batch { events, contents, specs: specs.clone(), ..Batch::default() })
         })
         .await

@@ -104,7 +104,7 @@ impl Core {
         let detail = "what the call was made with was erased before it was known what came of it";
         if let Some(card) = self.shown_card(step.id, admitted.call).await? {
             let question = outcome_question(card, admitted.call, Failure::Crash, detail)?;
-            return self.put_question(Vec::new(), Vec::new(), question).await;
+            return self.put_question(Vec::new(), Vec::new(), question, None).await;
         }
         let outcome = self.observer().failed(Failure::Crash, detail, Labels::none());
         let end = RunEnd::because(EndReason::ReconcileConflict);
@@ -154,7 +154,7 @@ impl Core {
             None => {
                 let Unknown { card, digest, cause, detail, .. } = unknown;
                 let question = outcome_question(card, digest, cause, &detail)?;
-                self.put_question(Vec::new(), Vec::new(), question).await.map(Concluded::Done)
+                self.put_question(Vec::new(), Vec::new(), question, None).await.map(Concluded::Done)
             }
         }
     }

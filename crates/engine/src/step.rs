@@ -19,6 +19,7 @@ use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
 
 use crate::admit::{Admission, Call, Echo, admit, card};
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, kept, moved};
+use crate::count::limit_of;
 use crate::error::GateError;
 use crate::judge::judge;
 use crate::parts::Parts;
@@ -258,15 +259,21 @@ impl Core {
         judgement.card.reviewers = Some(reviewers.clone());
         judgement.body.admitted.call = judgement.card.call_digest(&self.salt);
         let (before, specs) = (self.judged(&judgement)?, judgement.specs());
+        let counting = self.counting(&judgement).await?;
         let question = Question {
             kind: QuestionKind::Approval,
-            card: judgement.card,
+            card: judgement.card.clone(),
             call: judgement.body.admitted.call,
             reviewers,
             on_rejection,
             cause: None,
         };
-        self.put_question(before, specs, question).await
+        match self.put_question(before, specs, question, Some(counting)).await {
+            Err(error) if let Some(limit) = limit_of(&error) => {
+                self.refuse_bounded(judgement, limit).await
+            }
+            asked => asked,
+        }
     }
 
     /// Judges a granted step at the moment of use, with today's rules and today's spec.

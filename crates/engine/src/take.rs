@@ -23,6 +23,7 @@ use crate::admit::Echo;
 use crate::advise::Asking;
 use crate::child;
 use crate::core::{Batch, Core, Progress, content, kept};
+use crate::count;
 use crate::error::GateError;
 use crate::heartbeat::{self, Hold};
 use crate::parts::Parts;
@@ -223,6 +224,7 @@ fn core(
         // Nothing is held yet.
         hold: Arc::new(Hold::until(Timestamp::from_micros(0))),
         probes: 0,
+        round: None,
         asking: Asking::Inbox,
     }
 }
@@ -261,14 +263,14 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
     let unanswered = refold::check(parts.store.as_ref(), scope, &state).await?;
     require_tool(parts, &state)?;
     let salt = content(parts, scope, state.run.salt, "run salt").await?;
-    check_grant(parts, scope, &state, &salt).await?;
-    let goal = String::from_utf8(content(parts, scope, state.run.goal, "goal").await?)
-        .map_err(|_| GateError::Content("goal"))?;
     let thread = parts
         .store
         .thread(scope, state.run.thread)
         .await?
         .ok_or(GateError::Bug("a run's thread is gone"))?;
+    check_grant(parts, scope, &state, &thread, &salt).await?;
+    let goal = String::from_utf8(content(parts, scope, state.run.goal, "goal").await?)
+        .map_err(|_| GateError::Content("goal"))?;
     let mut core = core(parts, scope, state, thread, goal, salt);
     core.probes = unanswered.probes;
     core.take_lease(cause).await?;
@@ -346,6 +348,7 @@ async fn check_grant(
     parts: &Parts,
     scope: &Scope,
     state: &RunState,
+    thread: &Thread,
     salt: &[u8],
 ) -> Result<(), GateError> {
     let granted = state.question.as_ref().filter(|q| q.status == QuestionStatus::Granted);
@@ -355,6 +358,9 @@ async fn check_grant(
     }
     if let Some(question) = open_outcome(parts, scope, state).await? {
         return Err(StoreError::OutcomeOpen { question }.into());
+    }
+    if let Some(limit) = count::bounded(parts, thread, state) {
+        return Err(StoreError::ThreadBounded { limit }.into());
     }
     let tool = state.step().and_then(|step| parts.tools.get(&step.admitted.as_ref()?.tool));
     match tool.filter(|tool| tool.source.blocks()) {

@@ -135,6 +135,7 @@ fn parts(
         policy: Arc::new(ClassTable::default()),
         tools: Arc::new(Tools::register(vec![mail])?),
         reconcile: None,
+        conversation: None,
         timing: Timing::default(),
     })
 }

@@ -43,6 +43,7 @@
 //! #         policy: Arc::new(portcullis::policy::ClassTable::default()),
 //! #         tools: Arc::new(Tools::register(Vec::new())?),
 //! #         reconcile: None, timing: Timing::default(),
+//! #         conversation: None,
 //! #     })
 //! # }
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,6 +6,7 @@
 mod budgets;
 mod condition;
 mod contents;
+mod counts;
 mod draft;
 mod facts;
 mod family;

@@ -17,10 +17,12 @@
 //! ```
 
 mod budgets;
+mod conversation;
 
 use std::time::Duration;
 
 pub use budgets::amounts;
+pub use conversation::CALL;
 use portcullis_canon::{Digest, Kind, Object, Value};
 use portcullis_domain::approval::{Answer, KeyId, Signature, Statement};
 use portcullis_domain::budget::HowSettled;
@@ -672,6 +674,9 @@ impl Scenario {
             advising.owner.clone_from(&self.owner);
             appends.extend(advising.advising(advice));
         }
+        let mut conversing = Self::new(self.seed ^ 0xc0de_0000, self.instance);
+        conversing.owner.clone_from(&self.owner);
+        appends.extend(conversing.conversing());
         appends
     }
 
@@ -832,6 +837,13 @@ pub fn probe() -> ToolSpec {
 #[must_use]
 pub fn allow() -> Verdict {
     Verdict::Allow { rules: vec!["class local_mutation allow".to_owned()] }
+}
+
+/// A verdict that says no.
+#[must_use]
+pub fn deny() -> Verdict {
+    let rules = vec!["class local_mutation deny".to_owned()];
+    Verdict::Deny { reason: Refusal::ClassDenied, rules }
 }
 
 /// A verdict that asks one operator.

@@ -14,6 +14,7 @@
 pub mod admission;
 pub mod budgets;
 pub mod chain;
+pub mod counts;
 pub mod facts;
 pub mod fold;
 pub mod leases;
@@ -71,6 +72,9 @@ macro_rules! store_contract {
                 a_child_debits_its_parents, only_the_holder_can_hold, a_charge_is_at_most_what_was_held,
                 only_a_days_caps_change, what_has_no_price_meets_no_cap_on_cost, what_holds_something_is_listed,
                 many_at_once_cross_no_cap, random_trees_cross_no_cap }
+            counts { a_limit_holds_over_all_runs_of_a_conversation, a_limit_keeps_questions_out_too,
+                only_what_happens_is_counted, nothing_is_left_out_of_a_counted_conversation,
+                a_burst_crosses_no_limit }
             facts { a_person_records_answers_and_ends, time_records_the_end_of_its_question,
                 a_driver_says_nothing_for_people_and_time, a_grant_is_used_with_its_start }
             reads { pages_are_capped_and_counted, questions_come_in_order, a_damaged_row_is_shown_in_place,

@@ -13,8 +13,8 @@ use portcullis_domain::event::{
     Advice, ApprovalUsed, Body, BudgetOpened, BudgetReserved, BudgetSettled, ChildAwaited,
     LeaseAcquired, LeaseCause, LeaseReleased, OutcomeLate, ProbeCall, ProbeFinished, ProbeStarted,
     QuestionAnswered, QuestionAsked, QuestionClosed, ReadAs, RunCreated, RunFinished, StepAdvised,
-    StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted, StepStarted, ThreadLabelled,
-    ThreadOpened,
+    StepFinished, StepJudged, StepOpened, StepProposed, StepRestarted, StepStarted, ThreadCounted,
+    ThreadLabelled, ThreadOpened,
 };
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::{AttemptId, QuestionId, RunId, StepId, ThreadId};
@@ -33,6 +33,7 @@ use portcullis_domain::run::{EndReason, FrozenTool, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::{Admitted, StepStatus};
 use portcullis_domain::stream::Stream;
+use portcullis_domain::tally::{Counted, Counting, ThreadLimits, Trace};
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
@@ -284,11 +285,19 @@ impl Scene {
         let epoch = self.state(run).run.epoch;
         let advice = Advice::Allow;
         let advised = StepAdvised { call: call.call, epoch, advice, active_us: 4 };
+        let state = self.state(run);
+        let trace = Some(Trace { request: call.request, key: Some(state.run.salt) });
+        let counted = ThreadCounted {
+            run,
+            counted: Counted::Call(Counting { changes: true, trace }),
+            limits: ThreadLimits { max_calls: Some(9), ..ThreadLimits::NONE },
+        };
         let ended =
             RunFinished { reason: EndReason::GoalCompleted, note: None, result: None, by: None };
         let events = vec![
             (run.into(), Some(step), self.judged(run, &call, allow)),
             (run.into(), Some(step), Body::StepAdvised(advised)),
+            (state.run.thread.into(), Some(step), Body::ThreadCounted(counted)),
             (run.into(), None, Body::RunFinished(ended)),
         ];
         self.append(self.driver(run), events, Vec::new(), Vec::new());

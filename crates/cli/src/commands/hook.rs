@@ -364,7 +364,12 @@ fn waits(question: QuestionId) -> Said {
 async fn refused(held: &mut HeldRun) -> Result<Said, Failure> {
     let state = held.state().await?;
     let observed = state.batch.iter().rev().find_map(|step| step.observation.as_ref());
-    let why = observed.and_then(|observation| observation.refusal);
-    let why = why.map_or("not_allowed", |refusal| refusal.as_str());
-    Ok(Said::deny(format!("this call is not allowed ({why})")))
+    Ok(Said::deny(match observed.and_then(|observation| observation.refusal) {
+        Some(limit) if limit.bounds_a_conversation() => format!(
+            "a limit of this conversation is met ({}); the user can wait, raise the limit, or begin a new conversation",
+            limit.as_str()
+        ),
+        Some(refusal) => format!("this call is not allowed ({})", refusal.as_str()),
+        None => "this call is not allowed (not_allowed)".to_owned(),
+    }))
 }

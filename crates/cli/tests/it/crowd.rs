@@ -137,6 +137,7 @@ impl Desk {
             policy: Arc::new(ClassTable::default().with(EffectClass::RemoteMutation, ask)),
             tools: Arc::new(Tools::register(vec![Arc::new(tool)]).unwrap()),
             reconcile: None,
+            conversation: None,
             timing: Timing::default(),
         };
         let scope = Scope::of_file_owner();

@@ -412,3 +412,34 @@ fn an_answer_that_cannot_be_written_is_a_no() {
     child.stdin.take().unwrap().write_all(event("s", "Look", "{}").as_bytes()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(2));
 }
+
+#[test]
+fn a_conversation_is_told_no_once_a_limit_is_met_and_another_is_not() {
+    let home = Home::new();
+    let rules = format!("{RULES}[conversation]\nmax_calls = 2\n");
+    home.write("config/portcullis/portcullis.toml", &rules);
+    for n in 1..=2 {
+        allowed(claude(&home, &event("s", "Look", &format!(r#"{{"n":{n}}}"#))));
+    }
+    let third = event("s", "Look", r#"{"n":3}"#);
+    denied(claude(&home, &third), &["a limit of this conversation is met", "thread_calls"]);
+    allowed(claude(&home, &event("other", "Look", r#"{"n":3}"#)));
+    // Denials count too, and what they keep out is nothing that nobody is asked about.
+    home.write(
+        "config/portcullis/portcullis.toml",
+        format!("{RULES}[conversation]\nmax_denials = 1\n"),
+    );
+    denied(claude(&home, &event("third", "Burn", "{}")), &["class_denied"]);
+    denied(claude(&home, &event("third", "Look", "{}")), &["thread_denials"]);
+    denied(claude(&home, &event("third", "mcp__mail__send", "{}")), &["thread_denials"]);
+    assert!(
+        home.run(&["inbox", "--json"])
+            .json(0)
+            .get("questions")
+            .unwrap()
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
+    home.run(&["verify"]).exits(0);
+}

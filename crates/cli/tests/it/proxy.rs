@@ -270,6 +270,36 @@ fn twenty_calls_at_once_through_two_proxies_are_one() {
 }
 
 #[test]
+fn a_limit_of_a_conversation_holds_over_proxies_that_run_beside_and_after_each_other() {
+    let home = Home::new();
+    let rules = format!("{MAKES}[conversation]\nmax_changes = 2\n");
+    let create = |name: &str| format!(r#"{{"path":"{name}","content":"one"}}"#);
+    let mut hosts = [Host::start(&home, &rules), Host::start(&home, &rules)];
+    for (host, name) in hosts.iter_mut().zip(["a.txt", "b.txt"]) {
+        let made = host.call("files_create", &create(name));
+        assert!(!made.failed, "{made:?}");
+    }
+    for host in &mut hosts {
+        let blocked = host.call("files_create", &create("c.txt"));
+        assert_eq!((blocked.word(), blocked.failed), ("BLOCKED", true));
+        let read = host.call("files_list", "{}");
+        assert!(!read.failed, "{read:?}");
+    }
+    hosts.into_iter().for_each(Host::kill);
+    let mut host = Host::start(&home, &rules);
+    assert_eq!(host.call("files_create", &create("d.txt")).word(), "BLOCKED");
+    assert!(!home.path("files/c.txt").exists() && !home.path("files/d.txt").exists());
+    home.run(&["verify"]).exits(0);
+    drop(host.leave());
+    // Raised, it lets the next one be made.
+    let mut host = Host::start(&home, &rules.replace("= 2", "= 3"));
+    let made = host.call("files_create", &create("d.txt"));
+    assert!(!made.failed, "{made:?}");
+    drop(host.leave());
+    home.run(&["verify"]).exits(0);
+}
+
+#[test]
 fn a_payment_that_a_host_retries_is_made_once_with_the_gate_and_twice_without() {
     let bank = Bank::new();
     let pay = r#"{"to":"ann","sum":5}"#;

@@ -94,6 +94,7 @@ fn by_library(class: EffectClass, tool: &'static str, arguments: &str, table: Cl
         policy: Arc::new(table),
         tools: Arc::new(Tools::register(vec![Arc::new(OneTool(class, tool))]).unwrap()),
         reconcile: None,
+        conversation: None,
         timing: Timing::default(),
     });
     let scope = Scope::of_file_owner();

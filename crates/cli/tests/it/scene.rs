@@ -121,6 +121,7 @@ impl Scene {
             policy: Arc::new(policy),
             tools: Arc::new(Tools::register(vec![Arc::new(FakeTools)]).unwrap()),
             reconcile: None,
+            conversation: None,
             timing: Timing::default(),
         };
         Self { home, clock, gate: Gate::new(parts), scope: Scope::of_file_owner() }

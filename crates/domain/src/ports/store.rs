@@ -16,6 +16,7 @@ use crate::run::{Run, RunStatus};
 use crate::scope::{Scope, Tenant};
 use crate::step::{Admitted, Step};
 use crate::stream::{Link, Stream, StreamKind, payload_digest};
+use crate::tally::ThreadLimit;
 use crate::thread::Thread;
 use crate::time::Timestamp;
 
@@ -188,6 +189,12 @@ pub enum StoreError {
         /// What it has no room of.
         cap: Cap,
     },
+    /// A limit of the conversation is met, so that no call begins and nobody is asked about one.
+    #[error("a limit of the conversation is met: {}", .limit.refusal().as_str())]
+    ThreadBounded {
+        /// Which.
+        limit: ThreadLimit,
+    },
     /// The run that started this one has ended, so this one may do nothing more but end.
     #[error("the run that started this one has ended; this one is to end too")]
     ParentEnded,
@@ -257,6 +264,7 @@ impl StoreError {
             | Self::DigestChanged
             | Self::OutcomeOpen { .. }
             | Self::BudgetSpent { .. }
+            | Self::ThreadBounded { .. }
             | Self::ParentEnded
             | Self::NotDue => Disposition::Refuse,
             Self::WriterTooOld

@@ -19,6 +19,7 @@ mod approvals;
 mod batches;
 mod cancelled;
 mod children;
+mod conversations;
 mod damaged;
 mod diff;
 mod doubles;

@@ -17,6 +17,7 @@ use portcullis_domain::ports::{
 use portcullis_domain::question::Question;
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::Step;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_domain::tool::EffectClass;
 use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
@@ -71,6 +72,7 @@ pub(crate) struct World {
     pub(crate) spawn: ThreadSpawn,
     pub(crate) people: BTreeMap<&'static str, SigningKey>,
     pub(crate) reconcile: Option<Arc<dyn Reconcile>>,
+    pub(crate) conversation: Option<ThreadLimits>,
     keyring: Keyring,
     entropy: Arc<SeededEntropy>,
     scope: Scope,
@@ -128,6 +130,7 @@ impl World {
             spawn: ThreadSpawn::with_places(2),
             people,
             reconcile: None,
+            conversation: None,
             keyring,
             entropy,
             scope: Scope::of_file_owner(),
@@ -156,6 +159,7 @@ impl World {
             policy: self.policy.clone(),
             tools: Arc::new(Tools::register(vec![self.tools.clone()]).unwrap()),
             reconcile: self.reconcile.clone(),
+            conversation: self.conversation,
             timing: Timing::default(),
         }
     }

@@ -90,6 +90,7 @@ fn play(uses: &[(&str, i64)], read_only: &[&str]) -> Played {
         policy: Arc::new(table()),
         tools: Arc::new(Tools::register(vec![Arc::<HostileTools>::clone(&tools)]).unwrap()),
         reconcile: None,
+        conversation: None,
         timing: Timing::default(),
     });
     let outcomes = [asks(uses), reply(Stop::EndTurn, "Done.", Vec::new())];

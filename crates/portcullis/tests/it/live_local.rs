@@ -150,6 +150,7 @@ impl House {
             policy: Arc::new(ClassTable::default()),
             tools: Arc::new(Tools::register(tools).unwrap()),
             reconcile: None,
+            conversation: None,
             timing: Timing::default(),
         };
         Self { _folder: folder, files, store, parts }

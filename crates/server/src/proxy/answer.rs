@@ -5,6 +5,7 @@
 
 use portcullis_canon::{Value, sanitize};
 use portcullis_domain::question::QuestionKind;
+use portcullis_domain::refusal::Refusal;
 use portcullis_domain::time::Timestamp;
 use portcullis_mcp::{HostRefusal, HostReply, NO_SUCH_RESOURCE, Needs};
 
@@ -245,6 +246,41 @@ impl Answer {
         )
     }
 
+    /// A limit of the whole conversation is met; `until` says for how long, where a window has an end.
+    pub(super) fn limited(limit: Refusal, until: Option<&str>) -> Self {
+        let until = until.map_or_else(|| "for now".to_owned(), note);
+        let met = match limit {
+            Refusal::ThreadElapsed => {
+                "this conversation is older than it may become, so no call is made in it any more. Nothing has happened. Do \
+                 not try it in another way; tell the user, who can begin a new conversation."
+                    .to_owned()
+            }
+            Refusal::ThreadLoop => {
+                "this call, or the same few calls in turn, gave the same results again and again, so it is not made once more. \
+                 Nothing has happened. Use the results that you have and go on with something else, or tell the user that you \
+                 cannot go on."
+                    .to_owned()
+            }
+            Refusal::ThreadDenials => format!(
+                "so many calls of this conversation were refused that no other one is made {until}. Nothing has happened. Do not \
+                 try it in another way; tell the user which calls were refused. They can wait, or begin a new conversation."
+            ),
+            Refusal::ThreadChanges => format!(
+                "as many changes were made in this conversation as may be {until}. Nothing has happened. Tools that only read \
+                 can still be used. Tell the user, who can wait, raise the limit, or begin a new conversation."
+            ),
+            Refusal::ThreadQuestions => format!(
+                "a person was asked as often in this conversation as may be {until}, so nobody was asked about this call. \
+                 Nothing has happened. Tell the user, who can wait, raise the limit, or begin a new conversation."
+            ),
+            _ => format!(
+                "as many calls were made in this conversation as may be {until}. Nothing has happened. Do not try it in another \
+                 way; tell the user, who can wait, raise the limit, or begin a new conversation."
+            ),
+        };
+        Self::of(Word::Blocked, &met)
+    }
+
     /// It cannot be said how it stands.
     pub(super) fn unavailable() -> Self {
         Self::of(
@@ -313,6 +349,7 @@ mod tests {
             (Answer::expired(), "EXPIRED: ", true),
             (Answer::duplicate(Timestamp::from_micros(0), None), "DUPLICATE: ", true),
             (Answer::blocked(), "BLOCKED: ", true),
+            (Answer::limited(Refusal::ThreadCalls, None), "BLOCKED: ", true),
             (Answer::unavailable(), "UNAVAILABLE: ", true),
         ] {
             let reply = answer.reply();

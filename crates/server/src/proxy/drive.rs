@@ -172,6 +172,9 @@ fn refused(error: GateError) -> Result<Next, GateError> {
             | StoreError::QuestionState { .. },
         ) => Ok(Next::Wait(Answer::in_progress())),
         GateError::Store(StoreError::OutcomeOpen { .. }) => Ok(Next::Answer(Answer::blocked())),
+        GateError::Store(StoreError::ThreadBounded { limit }) => {
+            Ok(Next::Answer(Answer::limited(limit.refusal(), None)))
+        }
         error => Err(error),
     }
 }

@@ -118,6 +118,9 @@ fn denied(seen: &Seen) -> Answer {
         Some(Refusal::Rejected) => Answer::rejected(seen.text("note")),
         Some(Refusal::OutcomeUnknown) => Answer::blocked(),
         Some(Refusal::NoCapacity) => Answer::unavailable(),
+        Some(refusal) if refusal.bounds_a_conversation() => {
+            Answer::limited(refusal, seen.text("note"))
+        }
         refusal => Answer::denied(refusal.map_or("no reason is recorded", Refusal::as_str)),
     }
 }

@@ -14,6 +14,7 @@ mod caller;
 mod world;
 
 mod asked;
+mod bounded;
 mod cut;
 mod http;
 mod offered;

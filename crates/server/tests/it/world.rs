@@ -16,6 +16,7 @@ use portcullis_domain::ports::{
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::Run;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_engine::operator::{self, Answered, SignedAnswer};
 use portcullis_engine::{GateError, Parts, Timing, Tools};
 use portcullis_mcp::{Board, Hearing, HostCall, HostProgress, HostReply, McpOffers, Served as _};
@@ -38,6 +39,8 @@ pub(crate) struct World {
     /// Where their calls say how far they are.
     pub(crate) board: Arc<Board>,
     pub(crate) classes: ClassTable,
+    /// The bounds of the conversation, for proxies that are opened from now on.
+    pub(crate) conversation: Option<ThreadLimits>,
     dead: Arc<Mutex<Vec<u32>>>,
     person: SigningKey,
     entropy: Arc<SeededEntropy>,
@@ -123,6 +126,7 @@ impl World {
             offers: Vec::new(),
             board: Arc::default(),
             classes: ClassTable::default(),
+            conversation: None,
             dead: Arc::default(),
             person: SigningKey::generate(entropy.as_ref()),
             entropy,
@@ -150,6 +154,7 @@ impl World {
             policy: Arc::new(self.classes.clone()),
             tools: Arc::new(Tools::register(sources.map(completing).collect()).unwrap()),
             reconcile: None,
+            conversation: self.conversation,
             timing: Timing::default(),
         }
     }
@@ -247,12 +252,21 @@ impl World {
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
-        let filter = EventFilter { stream: None, after: 0, limit: MAX_PAGE };
-        let events = block_on(self.store.events(&self.scope, filter)).unwrap();
-        let read = |e: &portcullis_domain::ports::StoredEvent| {
-            Body::read(&e.kind, u32::try_from(e.version).unwrap(), &e.payload).unwrap()
-        };
-        events.iter().map(read).filter(|body| body.name() == kind).count()
+        self.bodies().iter().filter(|body| body.name() == kind).count()
+    }
+
+    /// Everything that is recorded.
+    pub(crate) fn bodies(&self) -> Vec<Body> {
+        let (mut bodies, mut after) = (Vec::new(), 0);
+        loop {
+            let filter = EventFilter { stream: None, after, limit: MAX_PAGE };
+            let events = block_on(self.store.events(&self.scope, filter)).unwrap();
+            let Some(last) = events.last() else { return bodies };
+            after = u64::try_from(last.journal_seq).unwrap();
+            bodies.extend(events.iter().map(|e| {
+                Body::read(&e.kind, u32::try_from(e.version).unwrap(), &e.payload).unwrap()
+            }));
+        }
     }
 }
 

@@ -206,7 +206,7 @@ fn answer(state: &RunState, shown: Option<QuestionId>, event: &NewEvent) -> Resu
     let question = match &event.body {
         Body::QuestionAnswered(body) => Some(body.question),
         Body::QuestionClosed(body) => Some(body.question),
-        Body::StepFinished(_) | Body::ThreadLabelled(_) => shown,
+        Body::StepFinished(_) | Body::ThreadLabelled(_) | Body::ThreadCounted(_) => shown,
         _ => return Ok(()),
     };
     let step = asked.map(|question| question.step);

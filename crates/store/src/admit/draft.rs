@@ -15,7 +15,7 @@ use super::budgets::Budgets;
 use super::condition::Subject;
 use super::contents::{Named, contents, specs};
 use super::prepare::Payload;
-use super::{Admitted, Base, Chain, Changed, TermChange, family, link};
+use super::{Admitted, Base, Chain, Changed, TermChange, counts, family, link};
 
 pub(super) struct Draft<'a> {
     base: &'a mut dyn Base,
@@ -116,6 +116,7 @@ impl<'a> Draft<'a> {
         if self.state.as_ref().is_some_and(|state| state.row.complete().is_err()) {
             return Err(StoreError::NotAdmitted);
         }
+        self.check_counts()?;
         self.out.contents = contents(self.base, self.tenant, &self.named, brought)?;
         let frozen: &[_] = match &self.state {
             Some(Changed { row, new: false }) => &row.run.tools,
@@ -246,20 +247,36 @@ impl<'a> Draft<'a> {
             self.thread = Some(Changed { row: thread, new: true });
             return Ok(());
         }
+        let state = self.state.as_ref().map(|state| &state.row).ok_or(StoreError::NotAdmitted)?;
         // Only a run of the thread labels it, with what one of its own steps read.
-        let own = |body: &portcullis_domain::event::ThreadLabelled| {
-            let state = self.state.as_ref().map(|state| &state.row);
-            state.is_some_and(|state| {
+        let fits = match &event.body {
+            Body::ThreadLabelled(body) => {
                 state.run.id == body.run
                     && Stream::from(state.run.thread) == event.link.stream
                     && state.batch.iter().any(|step| step.id == body.step)
-            })
+            }
+            _ => counts::fits(state, &self.out.events, event),
         };
-        if !matches!(&event.body, Body::ThreadLabelled(body) if own(body)) {
+        if !fits {
             return Err(StoreError::NotAdmitted);
         }
         let thread = self.thread.as_mut().ok_or(StoreError::NotFound("thread"))?;
-        thread.row.apply(event).map_err(|_| StoreError::NotAdmitted)
+        thread.row.apply(event).map_err(|error| match error {
+            FoldError::Bounded(limit) => StoreError::ThreadBounded { limit },
+            _ => StoreError::NotAdmitted,
+        })
+    }
+
+    /// In a conversation that is counted, everything is that has to be. Whoever left it out looked before it was.
+    fn check_counts(&mut self) -> Result<(), StoreError> {
+        let countable = counts::is_countable(&self.out.events);
+        let run = self.state.as_ref().map(|state| state.row.run.thread);
+        let Some(thread) = run.filter(|_| countable) else { return Ok(()) };
+        let counted = self.load_thread(thread)?.is_some_and(|thread| thread.row.tally.is_some());
+        if counted && !counts::are_whole(&self.out.events) {
+            return Err(StoreError::Stale);
+        }
+        Ok(())
     }
 
     fn fold_system(&mut self, event: &Event) -> Result<(), StoreError> {

@@ -26,6 +26,7 @@ fn driver(body: &Body, takes: bool) -> bool {
         | Body::RunFinished(_)
         | Body::ThreadOpened(_)
         | Body::ThreadLabelled(_)
+        | Body::ThreadCounted(_)
         | Body::LeaseReleased(_)
         | Body::StepOpened(_)
         | Body::StepProposed(_)
@@ -58,7 +59,7 @@ fn operator(events: &[NewEvent]) -> bool {
     events.iter().all(|event| match &event.body {
         Body::QuestionAnswered(_) | Body::RunFinished(_) => true,
         Body::QuestionClosed(body) => body.status == QuestionStatus::Withdrawn,
-        Body::StepFinished(_) | Body::ThreadLabelled(_) => answers,
+        Body::StepFinished(_) | Body::ThreadLabelled(_) | Body::ThreadCounted(_) => answers,
         _ => false,
     })
 }

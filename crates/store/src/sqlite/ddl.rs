@@ -13,6 +13,8 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 4, sql: BUDGETS, oldest_writer: 4 },
     // A writer of before would drive a run on whose parent has ended, and could not say what a run waits for.
     Migration { version: 5, sql: CHILDREN, oldest_writer: 5 },
+    // A writer of before would begin calls of a conversation without counting them.
+    Migration { version: 6, sql: TALLIES, oldest_writer: 6 },
 ];
 
 /// The state tables have the columns of `domain::row`, in their order. Tables with wide rows keep their
@@ -345,6 +347,9 @@ CREATE INDEX runs_by_status ON runs (tenant, status);
 CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_open_children ON runs (tenant) WHERE parent IS NOT NULL AND finished_at IS NULL;
 ";
+
+/// Of a conversation from before nothing is counted yet.
+const TALLIES: &str = "ALTER TABLE threads ADD COLUMN tally TEXT;";
 
 #[cfg(test)]
 mod tests {

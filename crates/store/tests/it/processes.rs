@@ -30,7 +30,7 @@ fn two_processes_write_one_chain_and_lose_nothing() {
     assert!(one.first() < other.last() && other.first() < one.last());
     let store = open_at(&backend.path(), Vec::new()).unwrap();
     let folded = fold::check(&store);
-    assert_eq!(folded.runs.len(), 120);
+    assert_eq!(folded.runs.len(), 140);
     assert!(folded.runs.values().all(|state| state.run.status.is_terminal()));
     assert!(one.iter().all(|seq| !other.contains(seq)));
 }
@@ -48,7 +48,7 @@ fn of_two_processes_on_one_run_exactly_one_stores_each_append() {
     let placed = run.every_event().iter().filter(|append| append.condition != late).count();
     assert_eq!(one.len() + other.len(), 10 * placed);
     let store = open_at(&backend.path(), Vec::new()).unwrap();
-    assert_eq!(fold::check(&store).runs.len(), 60);
+    assert_eq!(fold::check(&store).runs.len(), 70);
 }
 
 #[test]

@@ -134,7 +134,7 @@ pub fn threads_of_this_process_lose_no_write(backend: &dyn Backend) {
         }
     });
     let folded = fold::check(&*handles[0]);
-    assert_eq!(u64::try_from(folded.runs.len()).unwrap(), 6 * RUNS);
+    assert_eq!(u64::try_from(folded.runs.len()).unwrap(), 7 * RUNS);
     assert!(folded.runs.values().all(|state| state.run.status.is_terminal()));
     drop(handles);
     let order: Vec<u64> =

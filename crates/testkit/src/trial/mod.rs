@@ -325,6 +325,7 @@ impl<S: Store + 'static> Trial<S> {
             policy,
             tools,
             reconcile: world.subject.reconcile.clone(),
+            conversation: None,
             timing: Timing::default(),
         };
         let life = Life {
