@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod login;
 mod pin;
 mod serve;
 mod session;
@@ -29,6 +30,10 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use login::{
+    AnswerError, Asked, Challenge, Challenges, LoginError, LoginTerms, WayOut, admit_endpoint,
+    begin,
+};
 pub use pin::{
     Change, ChangeKind, Fate, Likeness, LoadReport, Loaded, LoadedTool, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, OtherServer, Part, PinnedTool, Refused, ReportLine, ServerName,

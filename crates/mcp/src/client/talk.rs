@@ -139,7 +139,7 @@ async fn open(wire: Wire, ledger: &Ledger) -> Result<Opened, SessionError> {
         return Err(SessionError::Protocol(format!("it answers in the revision `{version}`")));
     }
     let Some(tools) = &info.capabilities.tools else {
-        return Err(SessionError::Protocol("it offers no tools".to_owned()));
+        return Err(SessionError::NoTools);
     };
     if info.protocol_version.has_initialize() || tools.list_changed != Some(true) {
         return Ok((service, None));

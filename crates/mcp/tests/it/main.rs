@@ -14,5 +14,7 @@ mod http_calls;
 mod http_opening;
 mod http_scene;
 mod listing;
+mod login;
+mod login_scene;
 mod opening;
 mod scene;
