@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     Ok(if args.diff && !changes.is_empty() { Exit::Refused } else { Exit::Done })
 }
 
-fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
+pub(super) fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
     config.mcp.iter().find(|choice| choice.name.as_str() == name).ok_or_else(|| {
         Failure::new(Code::Server, format!("the configuration has no MCP server `{name}`"))
             .hint("describe it in [mcp.servers.NAME], and name the configuration with -c")
