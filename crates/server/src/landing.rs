@@ -200,7 +200,7 @@ mod tests {
         let judge = |query: &str| (query == "code=good").then(|| query.to_owned());
         assert_eq!(landing.answer(judge).await, "code=good");
         let answers = asking.await.unwrap();
-        let statuses: Vec<_> = answers.iter().map(|answer| &answer[9..12]).collect();
+        let statuses: Vec<_> = answers.iter().map(|answer| answer.get(9..12).unwrap()).collect();
         assert_eq!(statuses, ["404", "404", "404", "404", "400", "400", "200"]);
         assert!(
             answers.iter().all(|answer| answer.contains("no-store") && !answer.contains("good"))
