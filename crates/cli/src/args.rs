@@ -66,6 +66,11 @@ pub(crate) enum Command {
     Proxy(commands::proxy::Args),
     /// Keep what an MCP server says of its tools, so that a change of it is seen
     Pin(commands::pin::Args),
+    /// Log in to an MCP server at whoever gives its tokens
+    ///
+    /// Shows an address to open in a browser, and waits for the answer on a port of this machine. The tokens are kept in a
+    /// file of one's own, and are refreshed by the commands that use the server.
+    Login(commands::login::Args),
     /// Start the MCP servers, and say which of their tools could be called, and why others could not
     Check(commands::check::Args),
     /// List what was recorded

@@ -480,6 +480,8 @@ fn out_of_reach(globals: &Globals, config: &Config) -> Result<Vec<PathBuf>, Fail
     places.extend(config.credentials.files().map(Path::to_owned));
     places.extend(config.egress.roots().map(Path::to_owned));
     places.extend(config.mcp.iter().map(|choice| choice.manifest.clone()));
+    let logins = config.mcp.iter().filter_map(config::ServerChoice::login);
+    places.extend(logins.map(|login| login.tokens.clone()));
     places.extend(config.proxy.token_file.clone());
     places.push(own_program()?);
     Ok(places)

@@ -5,6 +5,7 @@ mod credentials;
 mod decide;
 mod egress;
 mod http;
+mod login;
 mod mcp;
 pub(crate) mod models;
 mod numbers;
@@ -39,6 +40,7 @@ pub(crate) use egress::EgressChoice;
 use egress::RawEgress;
 use http::RawHttp;
 pub(crate) use http::{ChosenCredential, HttpChoice};
+pub(crate) use login::LoginChoice;
 use mcp::RawMcp;
 pub(crate) use mcp::{Program, RemoteServer, ServerChoice, Way};
 use numbers::{Given, Number, RawLimits};
@@ -315,7 +317,7 @@ fn used<'a>(
     models: &'a models::Models,
     mcp: &'a [ServerChoice],
 ) -> BTreeSet<&'a str> {
-    let of_servers = mcp.iter().filter_map(ServerChoice::credential);
+    let of_servers = mcp.iter().flat_map(ServerChoice::credentials);
     let of_places = http.iter().flat_map(|http| &http.credentials).map(|chosen| &*chosen.name);
     let of_tables = models.providers.values().filter_map(|stated| stated.credential.as_deref());
     of_places.chain(of_servers).chain(of_tables).chain(providers::names(models)).collect()

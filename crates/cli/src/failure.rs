@@ -112,6 +112,8 @@ codes! {
     Manifest = "E7502";
     /// No tool of an MCP server can be called.
     NoTools = "E7503";
+    /// There is no good login to an MCP server.
+    Login = "E7504";
     /// The agent's script cannot be used.
     Script = "E8001";
     /// A model or its provider cannot be used.

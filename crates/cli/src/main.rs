@@ -25,6 +25,7 @@ mod hosts;
 mod http;
 mod judges;
 mod launch;
+mod login;
 mod lookup;
 mod mcp;
 mod model;
@@ -120,6 +121,7 @@ async fn perform(command: Command, globals: &Globals) -> Result<Exit, Failure> {
         Command::Spend(args) => commands::spend::run(args, globals).await,
         Command::Models(args) => commands::models::run(args, globals).await,
         Command::Pin(args) => commands::pin::run(args, globals).await,
+        Command::Login(args) => commands::login::run(args, globals).await,
         Command::Check(args) => commands::check::run(args, globals).await,
         Command::Events(args) => commands::events::run(args, globals).await,
         Command::Inbox(args) => commands::inbox::run(args, globals).await,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use portcullis::system::SystemClock;
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
-use portcullis_egress::{CredentialFault, Credentials, Egress, RulesFault};
+use portcullis_egress::{CredentialFault, CredentialRef, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
     Answer, Asks, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES,
     Manifest, ManifestError, McpOffers, McpTools, Offer, OfferFate, OfferKind, OfferLine,
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{EgressChoice, Program, RemoteServer, ServerChoice, Way};
 use crate::failure::{Code, Failure};
+use crate::login;
 use crate::scratch::Scratch;
 use crate::trusted::Trusted;
 
@@ -169,24 +170,25 @@ async fn reach(
     let unlocked = |fault: CredentialFault| {
         Failure::from(fault).of(&of_server()).hint("see [credentials] in the configuration")
     };
-    let credentials = match &remote.credential {
-        Some((name, source)) => {
+    let mut server = remote.server.clone();
+    let rules = server.rules().map_err(refused)?;
+    let (named, rules) = match (&remote.credential, &remote.login) {
+        (Some((name, source)), _) => {
             let credential = source.open().map_err(unlocked)?;
-            let credential =
-                credential.only_to(&remote.server.target.authority()).map_err(unlocked)?;
-            Credentials::new([(name.as_str(), credential)]).map_err(unlocked)?
+            let credential = credential.only_to(&server.target.authority()).map_err(unlocked)?;
+            (Some((name.as_str(), credential)), source.admit(rules).map_err(refused)?)
         }
-        None => Credentials::none(),
+        (None, Some(login)) => {
+            let (token, rules) = login::token(choice, login, &server, rules)?;
+            server.credential = Some(CredentialRef::bearer(choice.name.as_str()));
+            (Some((choice.name.as_str(), token)), rules)
+        }
+        (None, None) => (None, rules),
     };
-    let source = remote.credential.as_ref().map(|(_, source)| source);
-    let rules = remote.server.rules();
-    let rules = rules.and_then(|rules| match source {
-        Some(source) => source.admit(rules),
-        None => Ok(rules),
-    });
-    let rules = rules.and_then(|rules| way.over(rules)).map_err(refused)?;
+    let credentials = Credentials::new(named).map_err(unlocked)?;
+    let rules = way.over(rules).map_err(refused)?;
     let egress = Egress::new(rules, credentials, Arc::new(SystemClock::new())).map_err(refused)?;
-    let session = Http::connect(remote.server.clone(), egress, choice.connect).await;
+    let session = Http::connect(server, egress, choice.connect).await;
     Ok(Arc::new(session.map_err(|error| unusable(choice, &error))?))
 }
 

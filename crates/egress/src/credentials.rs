@@ -1,6 +1,8 @@
 //! The one store of credentials: by name, each bound to the places that it may go to, handed out only to the edge of a
 //! request.
 
+mod endpoint;
+mod login;
 mod oauth;
 mod tokens;
 
@@ -16,7 +18,9 @@ use portcullis_domain::ports::{Clock, Disposition};
 use reqwest::header::{AUTHORIZATION, HeaderName};
 use zeroize::Zeroizing;
 
-pub use oauth::{OAuthClient, OAuthFault, OAuthRule};
+pub use endpoint::OAuthClient;
+pub use login::{Agreed, Login, LoginCode};
+pub use oauth::{OAuthFault, OAuthRule};
 
 use crate::echo::Echo;
 use crate::error::Fault;
@@ -209,6 +213,16 @@ impl Credential {
     /// When the file of tokens is not safe, or holds none.
     pub fn oauth(rule: OAuthRule) -> Result<Self, CredentialFault> {
         Ok(Self::from_source(Source::OAuth(OAuth::new(rule)?)))
+    }
+
+    /// The token of a login, which is refreshed before it ends. It goes to the server of the login alone.
+    ///
+    /// # Errors
+    /// When the login is another server's.
+    pub fn login(login: Login, server: &Target) -> Result<Self, OAuthFault> {
+        login.check(server)?;
+        let places = BTreeSet::from([server.authority()]);
+        Ok(Self { source: Source::OAuth(OAuth::of_login(login)), places })
     }
 
     fn from_source(source: Source) -> Self {

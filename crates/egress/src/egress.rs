@@ -1,13 +1,14 @@
 //! The client: rules, credentials, and the two ways to send a request.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use portcullis_domain::ports::{BoxFuture, Clock};
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use crate::credentials::{CredentialRef, Credentials, Lent};
+use crate::credentials::{Agreed, CredentialRef, Credentials, Lent, LoginCode, OAuthFault};
 use crate::error::{EgressError, Fault};
 use crate::names::{Names, SystemNames};
 use crate::request::Request;
@@ -69,6 +70,21 @@ impl Egress {
     pub fn open(&self, request: Request) -> BoxFuture<'static, Result<Incoming, EgressError>> {
         let parts = Arc::clone(&self.parts);
         Box::pin(async move { parts.open(request).await })
+    }
+
+    /// Trades the code of a login for tokens, and puts them into the owner's file (0600), in the place of what is there.
+    /// The rules have to admit the token endpoint.
+    #[must_use = "nothing is sent before the first poll"]
+    pub fn redeem(
+        &self,
+        code: LoginCode,
+        agreed: Agreed,
+        file: &Path,
+    ) -> BoxFuture<'static, Result<(), OAuthFault>> {
+        let (parts, file) = (Arc::clone(&self.parts), file.to_owned());
+        Box::pin(
+            async move { code.redeem(agreed, &file, &parts.transport, parts.clock.as_ref()).await },
+        )
     }
 }
 

@@ -68,7 +68,8 @@ mod secret;
 
 pub use address::{AddressClass, classify};
 pub use credentials::{
-    Credential, CredentialFault, CredentialRef, Credentials, OAuthClient, OAuthFault, OAuthRule,
+    Agreed, Credential, CredentialFault, CredentialRef, Credentials, Login, LoginCode, OAuthClient,
+    OAuthFault, OAuthRule,
 };
 pub use egress::Egress;
 pub use error::{EgressError, Fault, Phase, Sent, TlsFault};
@@ -82,5 +83,5 @@ pub use rules::{
     DEFAULT_MAX_BODY, Deadlines, EgressRules, HostRule, MAX_DEADLINE, Reach, RulesFault,
 };
 pub use secret::{MAX_SECRET, MIN_SECRET, Secret, SecretFault};
-pub use target::{MAX_URL, Target, TargetFault};
+pub use target::{MAX_URL, Target, TargetFault, pairs};
 pub use tls::RootsFault;

@@ -147,6 +147,26 @@ impl Target {
         }
     }
 
+    /// The path, which begins with `/`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.url.path()
+    }
+
+    /// The whole of it, as it is sent. Tokens may stand in a query, so it is shown to nobody but who is meant to open it.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// The whole of it as text, with these pairs at the end of its query: to be opened by a person, and not by this crate.
+    #[must_use]
+    pub fn with_query(&self, pairs: &[(&str, &str)]) -> String {
+        let mut url = self.url.clone();
+        url.query_pairs_mut().extend_pairs(pairs);
+        url.into()
+    }
+
     pub(crate) const fn url(&self) -> &Url {
         &self.url
     }
@@ -154,6 +174,12 @@ impl Target {
     pub(crate) const fn place(&self) -> &Place {
         &self.place
     }
+}
+
+/// What a query says, pair by pair: `a=1&b=2`, with its escapes read.
+#[must_use]
+pub fn pairs(query: &str) -> Vec<(String, String)> {
+    url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
 impl fmt::Debug for Target {

@@ -19,6 +19,7 @@
 mod answer;
 mod client;
 mod listing;
+mod login;
 mod needs;
 mod offer;
 mod pin;
@@ -33,6 +34,10 @@ pub use client::{
     Http, HttpServer, MAX_LINE_BYTES, MAX_LISTING_BYTES, MAX_PAGES, Stdio, StdioServer,
 };
 pub use listing::{AdvertisedTool, Listing, ListingError, MAX_TOOLS};
+pub use login::{
+    AnswerError, Asked, Challenge, Challenges, LoginError, LoginTerms, WayOut, admit_endpoint,
+    begin,
+};
 pub use needs::{Need, Needs};
 pub use offer::{
     MAX_OFFERS, McpOffers, Offer, OfferError, OfferFate, OfferKind, OfferLine, OfferRules,

@@ -83,6 +83,9 @@ pub enum SessionError {
     /// It did not speak the protocol, or no revision that we speak.
     #[error("does not speak MCP: {0}")]
     Protocol(String),
+    /// It speaks the protocol, and says that it has no tools.
+    #[error("is of no use here: it offers no tools")]
+    NoTools,
     /// It answered nothing in time.
     #[error("gave no answer within {0:?} while {1}")]
     Deadline(Duration, &'static str),

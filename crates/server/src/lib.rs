@@ -28,11 +28,15 @@
 //! # let _ = talk;
 //! ```
 //!
-//! [`http::Listener`] lets hosts in that speak HTTP, on this machine and with a token.
+//! [`http::Listener`] lets hosts in that speak HTTP, on this machine and with a token. [`Landing`] takes the one answer that a
+//! browser brings back from a login.
 //!
 //! It knows nothing of SQL, and nothing of the back ends behind the ports.
 
 #![forbid(unsafe_code)]
 
 pub mod http;
+mod landing;
 pub mod proxy;
+
+pub use landing::Landing;

@@ -14,6 +14,7 @@ pub(crate) mod hosts;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod key;
+pub(crate) mod login;
 pub(crate) mod models;
 pub(crate) mod pin;
 pub(crate) mod proxy;

@@ -85,7 +85,7 @@ fn asked_for(old: &Manifest, choice: &ServerChoice) -> Manifest {
     old.clone().with_offers(spoken_of)
 }
 
-fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
+pub(super) fn named<'a>(config: &'a Config, name: &str) -> Result<&'a ServerChoice, Failure> {
     config.mcp.iter().find(|choice| choice.name.as_str() == name).ok_or_else(|| {
         Failure::new(Code::Server, format!("the configuration has no MCP server `{name}`"))
             .hint("describe it in [mcp.servers.NAME], and name the configuration with -c")

@@ -16,6 +16,7 @@ use toml::Spanned;
 
 use super::Misfit;
 use super::credentials::{CredentialSource, Credentials, Written};
+use super::login::{LoginChoice, RawLogin};
 use super::models::json;
 use super::numbers::{Given, Number};
 
@@ -82,6 +83,8 @@ pub(crate) struct RemoteServer {
     pub(crate) server: HttpServer,
     /// The name of the credential, and where it lies.
     pub(crate) credential: Option<(String, CredentialSource)>,
+    /// How a person gets its token, in the place of a credential.
+    pub(crate) login: Option<LoginChoice>,
     /// What another value of makes another server, as one value.
     settings: Value,
 }
@@ -103,11 +106,21 @@ impl ServerChoice {
         }
     }
 
-    /// The name of its credential.
-    pub(super) fn credential(&self) -> Option<&str> {
+    /// The names of its credential and of the secret of its login.
+    pub(super) fn credentials(&self) -> impl Iterator<Item = &str> {
+        let remote = match &self.way {
+            Way::Program(_) => None,
+            Way::Url(remote) => Some(remote),
+        };
+        let own = remote.and_then(|remote| Some(remote.credential.as_ref()?.0.as_str()));
+        own.into_iter().chain(self.login().and_then(|login| login.secret_name.as_deref()))
+    }
+
+    /// How a person gets its token.
+    pub(crate) fn login(&self) -> Option<&LoginChoice> {
         match &self.way {
             Way::Program(_) => None,
-            Way::Url(remote) => remote.credential.as_ref().map(|(name, _)| name.as_str()),
+            Way::Url(remote) => remote.login.as_ref(),
         }
     }
 }
@@ -151,6 +164,7 @@ struct RawServer {
     credential_header: Option<Spanned<String>>,
     credential_user: Option<Spanned<String>>,
     private: Option<Spanned<bool>>,
+    login: Option<Spanned<RawLogin>>,
     manifest: Option<PathBuf>,
     #[serde(default)]
     connect_timeout_ms: Given,
@@ -241,7 +255,9 @@ impl RawServer {
             .map_err(|error| Misfit::at(&name.span(), error.to_string()))?;
         let way = match (&self.command, &self.url) {
             (Some(command), None) => Way::Program(self.program(command, base)?),
-            (None, Some(url)) => Way::Url(Box::new(self.remote(url, credentials)?)),
+            (None, Some(url)) => {
+                Way::Url(Box::new(self.remote(&server, url, credentials, base)?))
+            }
             _ => return Err(Misfit::at(&name.span(), EITHER)),
         };
         let usual = || PathBuf::from(format!("{server}.manifest.json"));
@@ -271,6 +287,7 @@ impl RawServer {
             refuse(other.as_ref(), only)?;
         }
         refuse(self.private.as_ref(), only)?;
+        refuse(self.login.as_ref(), only)?;
         let program = text(said, "a program")?;
         if program.is_empty() {
             return Err(Misfit::at(&said.span(), "`command` names a program"));
@@ -311,8 +328,10 @@ impl RawServer {
 
     fn remote(
         &self,
+        name: &ServerName,
         url: &Spanned<String>,
         credentials: &Credentials,
+        base: &Path,
     ) -> Result<RemoteServer, Misfit> {
         let only = "only a server with a `command` has this";
         refuse(self.args.as_ref(), only)?;
@@ -343,7 +362,24 @@ impl RawServer {
             Some(name) => Some((name.get_ref().clone(), credentials.named(name)?.clone())),
             None => None,
         };
-        Ok(RemoteServer { server, credential, settings: settings(url, &written, private) })
+        let mut settings = settings(url, &written, private);
+        let login = match &self.login {
+            Some(login) if credential.is_some() => {
+                let message = "a server has either a `credential` or a `login`";
+                return Err(Misfit::at(&login.span(), message));
+            }
+            Some(login) => {
+                let login = login.get_ref().read(name, &server.target, credentials, base)?;
+                settings.insert("login", login.settings());
+                Some(login)
+            }
+            None => None,
+        };
+        let server = match &login {
+            Some(_) => HttpServer { login: Some(format!("portcullis login {name}")), ..server },
+            None => server,
+        };
+        Ok(RemoteServer { server, credential, login, settings: Value::Object(settings) })
     }
 }
 
@@ -370,7 +406,7 @@ fn uris(said: &[Spanned<String>]) -> Result<Vec<UriRule>, Misfit> {
 }
 
 /// What makes one server behind a URL another one than the next.
-fn settings(url: &Spanned<String>, written: &Written<'_>, private: bool) -> Value {
+fn settings(url: &Spanned<String>, written: &Written<'_>, private: bool) -> Object {
     let said = |said: Option<&Spanned<String>>| -> Value {
         said.map_or(Value::Null, |said| Value::from(said.get_ref().as_str()))
     };
@@ -380,7 +416,7 @@ fn settings(url: &Spanned<String>, written: &Written<'_>, private: bool) -> Valu
     object.insert("credential_header", said(written.header));
     object.insert("credential_user", said(written.user));
     object.insert("private", private);
-    Value::Object(object)
+    object
 }
 
 /// A key that does not go with what the server is.

@@ -138,7 +138,7 @@ impl RawOAuth {
     }
 }
 
-fn plain(text: &Spanned<String>, message: &str) -> Result<String, Misfit> {
+pub(super) fn plain(text: &Spanned<String>, message: &str) -> Result<String, Misfit> {
     let printable = |b: u8| b == b' ' || b.is_ascii_graphic();
     let given = text.get_ref();
     if (1..=MAX_CLIENT).contains(&given.len()) && given.bytes().all(printable) {

@@ -152,6 +152,16 @@ fn what_servers_write_is_what_the_document_lists() {
 }
 
 #[test]
+fn what_a_login_writes_is_what_the_document_lists() {
+    let bank = crate::login::Bank::new("register = true");
+    let asking = bank.login(&[]);
+    let mut told = vec![asking.told.clone()];
+    crate::login::browse(&crate::login::agreed(&asking.url));
+    told.extend(lines(&asking.ends().exits(0)));
+    check("`login SERVER`", &told, &[]);
+}
+
+#[test]
 fn what_is_set_up_writes_is_what_the_document_lists() {
     let home = Home::new();
     let json = |args: &[&str]| lines(&home.run(&[args, &["--json"]].concat()));

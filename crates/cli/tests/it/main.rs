@@ -29,6 +29,7 @@ mod http;
 mod json_fields;
 mod launching;
 mod listen;
+mod login;
 mod mcp;
 mod mcp_http;
 mod model;

@@ -4,27 +4,21 @@
 //! The new tokens are in the owner's file before the first of them is used, since an endpoint that rotates refresh tokens
 //! takes the old one back.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use portcullis_canon::{Limits, from_slice};
 use portcullis_domain::ports::{Clock, Disposition};
 use portcullis_domain::time::Timestamp;
-use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use serde::Deserialize;
 use tokio::time::Instant;
-use url::form_urlencoded;
-use zeroize::Zeroizing;
 
-use super::basic;
+use super::CredentialFault;
+use super::endpoint::{Client, Grant, OAuthClient, PATIENCE, Question};
+use super::login::{Bond, Login};
 use super::tokens::Tokens;
 use crate::egress::clear_is_local;
 use crate::error::EgressError;
 use crate::owned_file::{FileFault, Locked, try_lock};
-use crate::request::{Method, Request};
-use crate::response::Response;
-use crate::rules::Deadlines;
 use crate::secret::Secret;
 use crate::target::Target;
 use crate::transport::Transport;
@@ -32,50 +26,13 @@ use crate::transport::Transport;
 /// How long before its end a token is no longer used.
 const SKEW: Duration = Duration::from_secs(60);
 
-/// How long a token lives when the endpoint does not say.
-const UNSAID: u64 = 300;
-
-/// The longest life that is believed, in seconds: a year.
-const MAX_LIFE: u64 = 365 * 24 * 3600;
-
-/// The longest answer of an endpoint, in bytes.
-const MAX_ANSWER: u64 = 64 * 1024;
-
-/// How long a refresh may take, and how long another process's is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// How often another process's lock is looked at.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How a client says who it is to the token endpoint (RFC 6749, section 2.3).
-pub enum OAuthClient {
-    /// By its id alone.
-    Public {
-        /// The id.
-        id: String,
-    },
-    /// By id and secret in a header, which is what the standard asks servers to support.
-    Basic {
-        /// The id.
-        id: String,
-        /// The client's secret.
-        secret: Secret,
-    },
-    /// By id and secret in the body, for servers that know nothing else.
-    Posted {
-        /// The id.
-        id: String,
-        /// The client's secret.
-        secret: Secret,
-    },
-}
-
 /// Where and how a token is refreshed.
 pub struct OAuthRule {
-    endpoint: Target,
-    client: OAuthClient,
+    question: Question,
     file: PathBuf,
-    scope: Option<String>,
 }
 
 impl OAuthRule {
@@ -85,13 +42,14 @@ impl OAuthRule {
     /// An endpoint on plain http that is not this machine.
     pub fn new(endpoint: Target, client: OAuthClient, file: PathBuf) -> Result<Self, OAuthFault> {
         clear_is_local(&endpoint).map_err(|_| OAuthFault::Clear)?;
-        Ok(Self { endpoint, client, file, scope: None })
+        let client = Client::from(client);
+        Ok(Self { question: Question { endpoint, client, scope: None, resource: None }, file })
     }
 
     /// Asks for a narrower scope than the refresh token has: words with spaces between.
     #[must_use]
     pub fn scope(mut self, scope: &str) -> Self {
-        self.scope = Some(scope.to_owned());
+        self.question.scope = Some(scope.to_owned());
         self
     }
 }
@@ -108,6 +66,15 @@ pub enum OAuthFault {
     /// The file has another form.
     #[error("its file does not hold tokens in the form that docs/egress.md describes")]
     Tokens,
+    /// The file is another login's: another server's, another issuer's, or it was made anew with other terms.
+    #[error("its file is another login's")]
+    Elsewhere,
+    /// The client proves itself by a secret, and there is none.
+    #[error("its client needs a secret, and none is configured")]
+    NoSecret,
+    /// The token has ended, and nothing gets another one.
+    #[error("its token has ended, and there is none to get the next one with")]
+    Ended,
     /// New tokens are there and could not be saved.
     #[error("the new token could not be saved and is kept in memory: {0}")]
     NotSaved(FileFault),
@@ -149,10 +116,31 @@ impl OAuthFault {
 pub(super) struct OAuth(Arc<Shared>);
 
 struct Shared {
-    rule: OAuthRule,
+    file: PathBuf,
+    terms: Terms,
     state: Mutex<State>,
     /// Whoever refreshes holds it.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// How the next token is asked for.
+enum Terms {
+    /// As the operator says.
+    Rule(Question),
+    /// As a login agreed, which stands in the file beside its tokens. A secret that the operator keeps is not there.
+    Login(Bond, Option<Arc<Secret>>),
+}
+
+impl Terms {
+    fn question(&self, stored: &Tokens) -> Result<Question, OAuthFault> {
+        match (self, &stored.login) {
+            (Self::Rule(question), None) => Ok(question.clone()),
+            (Self::Login(bond, secret), Some(login)) if login.bond == *bond => {
+                login.question(secret.as_ref())
+            }
+            _ => Err(OAuthFault::Elsewhere),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -177,14 +165,25 @@ impl State {
 }
 
 impl OAuth {
-    pub(super) fn new(rule: OAuthRule) -> Result<Self, super::CredentialFault> {
+    pub(super) fn new(rule: OAuthRule) -> Result<Self, CredentialFault> {
         // Read now, to be sure; what counts is what the file has when a token is needed.
+        let host = rule.question.endpoint.host().to_owned();
         Tokens::read(&rule.file).map_err(|fault| match fault {
-            OAuthFault::File(fault) => super::CredentialFault::File(fault),
-            fault => super::CredentialFault::OAuth { name: rule.endpoint.host().to_owned(), fault },
+            OAuthFault::File(fault) => CredentialFault::File(fault),
+            fault => CredentialFault::OAuth { name: host, fault },
         })?;
+        Ok(Self::with(rule.file, Terms::Rule(rule.question)))
+    }
+
+    /// The tokens of a login.
+    pub(super) fn of_login(login: Login) -> Self {
+        let terms = Terms::Login(login.agreed.bond.clone(), login.secret);
+        Self::with(login.file, terms)
+    }
+
+    fn with(file: PathBuf, terms: Terms) -> Self {
         let turn = tokio::sync::Mutex::new(());
-        Ok(Self(Arc::new(Shared { rule, state: Mutex::default(), turn })))
+        Self(Arc::new(Shared { file, terms, state: Mutex::default(), turn }))
     }
 
     /// A token that is good for a while.
@@ -250,142 +249,51 @@ impl Shared {
         transport: &Transport,
         clock: &dyn Clock,
     ) -> Result<Arc<Secret>, OAuthFault> {
-        let _locked = self.lock_file().await?;
+        let _locked = lock(&self.file).await?;
         if self.state().unsaved {
             self.save()?;
         } else {
-            let stored = Tokens::read(&self.rule.file)?;
+            let stored = Tokens::read(&self.file)?;
+            self.terms.question(&stored)?;
             self.state().tokens = Some(stored);
         }
         if let Some(secret) = self.state().fresh(clock.now()) {
             return Ok(secret);
         }
-        let refresh = self.state().tokens.as_ref().map(|tokens| Arc::clone(&tokens.refresh));
-        let refresh = refresh.ok_or(OAuthFault::Tokens)?;
+        let stored = self.state().tokens.clone().ok_or(OAuthFault::Tokens)?;
+        let refresh = stored.refresh.clone().ok_or(OAuthFault::Ended)?;
+        let question = self.terms.question(&stored)?;
         // A life counts from before the question, so that a slow answer makes no token live longer.
         let asked = clock.now();
-        let granted = self.ask(transport, &refresh).await?;
-        let life = granted.expires_in.unwrap_or(UNSAID).min(MAX_LIFE);
-        let secret = |text| Secret::new(text).map(Arc::new).map_err(|_| OAuthFault::Answer);
-        let access = secret(granted.access_token)?;
-        let refresh = granted.refresh_token.map_or(Ok(refresh), secret)?;
-        let ends = asked.after(Duration::from_secs(life));
+        let granted = question.ask(transport, &Grant::Refresh(&refresh)).await?;
+        let (access, tokens) = Tokens::granted(granted, asked, Some(refresh), stored.login)?;
         {
             let mut state = self.state();
-            state.tokens = Some(Tokens { access: Some((Arc::clone(&access), ends)), refresh });
+            state.tokens = Some(tokens);
             state.unsaved = true;
         }
         self.save()?;
         Ok(access)
     }
 
-    async fn lock_file(&self) -> Result<Locked, OAuthFault> {
-        let ends = Instant::now() + PATIENCE;
-        loop {
-            if let Some(locked) = try_lock(&self.rule.file)? {
-                return Ok(locked);
-            }
-            if Instant::now() >= ends {
-                return Err(OAuthFault::Busy);
-            }
-            tokio::time::sleep(GLANCE).await;
-        }
-    }
-
     fn save(&self) -> Result<(), OAuthFault> {
         let tokens = self.state().tokens.clone().ok_or(OAuthFault::Tokens)?;
-        tokens.write(&self.rule.file)?;
+        tokens.write(&self.file)?;
         self.state().unsaved = false;
         Ok(())
     }
-
-    /// Asks the token endpoint.
-    async fn ask(&self, transport: &Transport, refresh: &Secret) -> Result<Granted, OAuthFault> {
-        let deadlines = Deadlines { header: PATIENCE, idle: PATIENCE, total: PATIENCE };
-        let request = Request::new(Method::Post, self.rule.endpoint.clone())
-            .header("content-type", "application/x-www-form-urlencoded")
-            .and_then(|request| request.header("accept", "application/json"))
-            .map_err(|_| OAuthFault::Broken)?
-            .body(self.form(refresh))
-            .deadlines(deadlines)
-            .max_body(MAX_ANSWER);
-        let endpoint = |error| OAuthFault::Endpoint(Box::new(error));
-        let opened = transport.open(request, self.authorization()?, Instant::now()).await;
-        let answer = opened.map_err(endpoint)?.whole().await.map_err(endpoint)?;
-        granted(&answer)
-    }
-
-    fn form(&self, refresh: &Secret) -> Vec<u8> {
-        let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("grant_type", "refresh_token");
-        form.append_pair("refresh_token", refresh.expose());
-        if let Some(scope) = &self.rule.scope {
-            form.append_pair("scope", scope);
-        }
-        match &self.rule.client {
-            OAuthClient::Public { id } => {
-                form.append_pair("client_id", id);
-            }
-            OAuthClient::Posted { id, secret } => {
-                form.append_pair("client_id", id).append_pair("client_secret", secret.expose());
-            }
-            OAuthClient::Basic { .. } => {}
-        }
-        form.finish().into_bytes()
-    }
-
-    fn authorization(&self) -> Result<Option<(HeaderName, HeaderValue)>, OAuthFault> {
-        let OAuthClient::Basic { id, secret } = &self.rule.client else { return Ok(None) };
-        let encoded =
-            |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-        let secret = Zeroizing::new(encoded(secret.expose()));
-        let value = basic(&encoded(id), &secret);
-        let value = HeaderValue::from_str(&value).map_err(|_| OAuthFault::Broken)?;
-        Ok(Some((AUTHORIZATION, value)))
-    }
 }
 
-/// RFC 6749, section 5.1. Members beyond these are let pass, as the standard asks.
-#[derive(Deserialize)]
-struct Granted {
-    access_token: String,
-    token_type: String,
-    expires_in: Option<u64>,
-    refresh_token: Option<String>,
-}
-
-/// RFC 6749, section 5.2.
-#[derive(Deserialize)]
-struct Refused {
-    error: String,
-}
-
-/// The codes of RFC 6749. Others are not repeated, since a stranger chose them.
-const CODES: &[&str] = &[
-    "invalid_request",
-    "invalid_client",
-    "invalid_grant",
-    "unauthorized_client",
-    "unsupported_grant_type",
-    "invalid_scope",
-];
-
-fn granted(answer: &Response) -> Result<Granted, OAuthFault> {
-    let limits = Limits::BARE;
-    if answer.disposition().is_some() {
-        let status = OAuthFault::Status(answer.status);
-        if !matches!(answer.status, 400 | 401) {
-            return Err(status);
+/// Waits for the file.
+pub(super) async fn lock(file: &Path) -> Result<Locked, OAuthFault> {
+    let ends = Instant::now() + PATIENCE;
+    loop {
+        if let Some(locked) = try_lock(file)? {
+            return Ok(locked);
         }
-        let refused = from_slice::<Refused>(&answer.body, &limits).map_err(|_| status.clone())?;
-        let code = CODES.iter().find(|code| **code == refused.error);
-        return Err(code.map_or(status, |code| OAuthFault::Refused(code)));
-    }
-    let granted: Granted = from_slice(&answer.body, &limits).map_err(|_| OAuthFault::Answer)?;
-    // A token of another kind would be sent in a way that it is not meant for.
-    if granted.token_type.eq_ignore_ascii_case("bearer") {
-        Ok(granted)
-    } else {
-        Err(OAuthFault::Answer)
+        if Instant::now() >= ends {
+            return Err(OAuthFault::Busy);
+        }
+        tokio::time::sleep(GLANCE).await;
     }
 }

@@ -206,7 +206,7 @@ async fn open(wire: Wire, ledger: &Ledger) -> Result<Opened, SessionError> {
         prompts: said.prompts.is_some(),
     };
     if !(offers.tools || offers.resources || offers.prompts) {
-        return Err(SessionError::Protocol("it offers no tools".to_owned()));
+        return Err(SessionError::NoTools);
     }
     let tells_of_tools = said.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
     let tells_of_prompts =

@@ -14,6 +14,8 @@ mod http_calls;
 mod http_opening;
 mod http_scene;
 mod listing;
+mod login;
+mod login_scene;
 mod offers;
 mod opening;
 mod scene;

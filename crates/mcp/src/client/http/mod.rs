@@ -29,6 +29,7 @@ use super::sort::Sorter;
 use super::talk::{OPENING, Talk};
 use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
+use crate::login::Challenges;
 use crate::offer::{Offer, OfferKind};
 use crate::progress::Told;
 use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
@@ -42,6 +43,7 @@ pub struct Http {
     server: HttpServer,
     egress: Egress,
     wait: Duration,
+    challenges: Challenges,
     current: Mutex<Current>,
     /// Whoever renews the session holds it.
     turn: tokio::sync::Mutex<()>,
@@ -76,9 +78,23 @@ impl Http {
         egress: Egress,
         wait: Duration,
     ) -> Result<Self, SessionError> {
-        let open = Arc::new(Open::new(&server, &egress, wait).await?);
+        Self::connect_noting(server, egress, wait, Challenges::default()).await
+    }
+
+    /// The same, with a place for what the server says when it refuses for want of a token.
+    ///
+    /// # Errors
+    /// As [`Http::connect`].
+    pub async fn connect_noting(
+        server: HttpServer,
+        egress: Egress,
+        wait: Duration,
+        challenges: Challenges,
+    ) -> Result<Self, SessionError> {
+        let open = Arc::new(Open::new(&server, &egress, wait, &challenges).await?);
         let current = Mutex::new(Current { open, before: 0 });
-        Ok(Self { server, egress, wait, current, turn: tokio::sync::Mutex::default() })
+        let turn = tokio::sync::Mutex::default();
+        Ok(Self { server, egress, wait, challenges, current, turn })
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
@@ -92,7 +108,8 @@ impl Http {
         if !current.open.was_ended() {
             return Ok(current.open);
         }
-        let open = Arc::new(Open::new(&self.server, &self.egress, self.wait).await?);
+        let open =
+            Arc::new(Open::new(&self.server, &self.egress, self.wait, &self.challenges).await?);
         *self.current() = Current { open: Arc::clone(&open), before: current.changes() };
         Ok(open)
     }
@@ -125,13 +142,16 @@ impl Open {
         server: &HttpServer,
         egress: &Egress,
         wait: Duration,
+        challenges: &Challenges,
     ) -> Result<Self, SessionError> {
         let until = Instant::now() + wait;
         let ledger = Arc::new(Ledger::new());
         let (outgoing, lines) = mpsc::channel(QUEUE);
         let (incoming, received) = mpsc::channel(QUEUE);
         let sorter = Sorter::new(Arc::clone(&ledger), outgoing.clone(), incoming);
-        let site = Arc::new(Site::new(server.clone(), egress.clone(), Arc::clone(&ledger), sorter));
+        let (server, egress, challenges) = (server.clone(), egress.clone(), challenges.clone());
+        let site = Site::new(server, egress, Arc::clone(&ledger), sorter, challenges);
+        let site = Arc::new(site);
         // It ends by itself once the session is over, and says goodbye then.
         tokio::spawn(Posts::new(Arc::clone(&site), lines).run());
         let mut unopened = Unopened(Some(&ledger));

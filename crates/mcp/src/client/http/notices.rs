@@ -12,7 +12,7 @@ use super::super::line;
 use super::super::sort::Over;
 use super::events::{Events, Item};
 use super::head::Message;
-use super::post::{End, words};
+use super::post::End;
 use super::site::{Site, media};
 
 /// The first wait before a stream is opened again; each further one is twice as long.
@@ -94,7 +94,7 @@ impl Site {
             None => self.get(None),
         };
         let request = request.map_err(|fault| End::Unsent(fault.to_string()))?;
-        let incoming = self.egress.open(request).await?;
+        let incoming = self.egress.open(request).await.map_err(|error| self.failed(error))?;
         match (incoming.status, media(&incoming).as_str()) {
             (200, "text/event-stream") => {
                 let waited_for = ready.is_some_and(|ready| ready.send(()).is_ok());
@@ -106,7 +106,7 @@ impl Site {
                 self.notice(incoming, asked.map(|(id, ..)| id), heard).await
             }
             (404, _) if self.has_session() => Err(Fault::Ended.into()),
-            (status, _) => Err(End::Refused(words(status))),
+            _ => Err(End::Refused(self.refused(&incoming))),
         }
     }
 

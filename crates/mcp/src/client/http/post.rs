@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_canon::{Object, Value, sanitize};
-use portcullis_egress::{EgressError, Incoming, Request, Sent};
+use portcullis_egress::{
+    CredentialFault, EgressError, Fault as EgressFault, Incoming, Request, Sent,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -39,6 +41,9 @@ const MAX_RESUMED: u32 = 5;
 
 /// How long is waited before a stream is taken up again, unless the server says something else.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What is asked first, which servers of older revisions do not know.
+const DISCOVER: &str = "server/discover";
 
 /// What JSON-RPC calls a method that is not there.
 const NO_METHOD: i64 = -32601;
@@ -188,11 +193,12 @@ impl Site {
 
     /// One request, until its answer came.
     async fn exchange(&self, id: i64, message: &Message, request: Request) -> Result<(), End> {
-        let incoming = self.egress.open(request).await?;
+        let incoming = self.egress.open(request).await.map_err(|error| self.failed(error))?;
         if incoming.status == 404 && self.has_session() {
-            // The protocol says so of a session that is over, and then nothing was taken up.
-            let refused = End::Refused("the server has ended the session".to_owned());
-            self.came_to_nothing(id, refused).await;
+            // The protocol says so of a session that is over, and then nothing was taken up. Whoever waits is woken by the
+            // end, so that they find the session ended.
+            let why = "the server has ended the session".to_owned();
+            let _ = self.ledger.break_off(id, Broken { sent: false, why });
             return Err(Fault::Ended.into());
         }
         self.meet(&incoming.headers, message)?;
@@ -209,6 +215,15 @@ impl Site {
         }
     }
 
+    /// A request that came to nothing. Where its token did, that says what a person runs.
+    pub(super) fn failed(&self, error: EgressError) -> End {
+        let token = matches!(error.fault, EgressFault::Credential(CredentialFault::OAuth { .. }));
+        match End::from(error) {
+            End::Unsent(why) if token => End::Unsent(format!("{why}{}", self.remedy(None))),
+            end => end,
+        }
+    }
+
     /// The answer is the body.
     async fn take_whole(&self, id: i64, message: &Message, incoming: Incoming) -> Result<(), End> {
         let body = body(incoming, MAX_LINE_BYTES).await?;
@@ -221,7 +236,11 @@ impl Site {
 
     /// One message that came over the request; true when it was its answer.
     async fn take(&self, id: i64, message: &Message, bytes: &[u8]) -> Result<bool, End> {
-        let line = line::read(bytes).map_err(|fault| End::unknown(fault.to_string()))?;
+        let mut line = line::read(bytes).map_err(|fault| End::unknown(fault.to_string()))?;
+        if message.method() == DISCOVER && is_no_discovery(id, &line) {
+            line =
+                line::read(&unknown_method(id)).map_err(|fault| End::unknown(fault.to_string()))?;
+        }
         if let Line::Answer { id: Some(answered), message: answer, .. } = &line
             && *answered == id
             && message.method() == "initialize"
@@ -331,9 +350,10 @@ impl Site {
         incoming: Incoming,
     ) -> Result<(), End> {
         let status = incoming.status;
+        let words = self.refused(&incoming);
         let end = match NOT_TAKEN_UP.contains(&status) {
-            true => End::Refused(words(status)),
-            false => End::Unknown(words(status)),
+            true => End::Refused(words),
+            false => End::Unknown(words),
         };
         let wants_leave = matches!(status, 401 | 403);
         if !(400..500).contains(&status) || wants_leave {
@@ -342,7 +362,7 @@ impl Site {
         let said = body(incoming, MAX_REFUSAL_BYTES).await.ok().flatten();
         let said = said.and_then(|said| refusal(id, &said));
         // A server of an older revision says in many ways that it does not know what it is asked first.
-        let stands_for = (message.method() == "server/discover").then(|| unknown_method(id));
+        let stands_for = (message.method() == DISCOVER).then(|| unknown_method(id));
         match said.or(stands_for) {
             Some(answer) => self.take(id, message, &answer).await.map(drop),
             None => Err(end),
@@ -384,7 +404,7 @@ impl Site {
                 let _ = written.map(|written| written.send(()));
                 return;
             }
-            Ok(answer) => words(answer.status),
+            Ok(answer) => self.refused(&answer),
             Err(why) => why,
         };
         tracing::debug!(method = message.method(), "an MCP server was not told: {why}");
@@ -442,6 +462,14 @@ fn refusal(id: i64, body: &[u8]) -> Option<Vec<u8>> {
     Some(message.to_canonical())
 }
 
+/// Whether a server of an older revision answered what it does not know as if it did.
+fn is_no_discovery(id: i64, line: &Line) -> bool {
+    let Line::Answer { id: Some(said), reply: Reply::Result(result), .. } = line else {
+        return false;
+    };
+    *said == id && result.get("supportedVersions").is_none()
+}
+
 fn unknown_method(id: i64) -> Vec<u8> {
     let (mut error, mut message) = (Object::new(), Object::new());
     error.insert("code", NO_METHOD);
@@ -450,16 +478,6 @@ fn unknown_method(id: i64) -> Vec<u8> {
     message.insert("id", id);
     message.insert("error", error);
     message.to_canonical()
-}
-
-/// What a status says, in one sentence.
-pub(super) fn words(status: u16) -> String {
-    let more = match status {
-        401 => ": it wants a credential, or another one",
-        403 => ": it does not allow this",
-        _ => "",
-    };
-    format!("the server answered with status {status}{more}")
 }
 
 #[cfg(test)]

@@ -18,13 +18,15 @@ pub struct HttpServer {
     pub credential: Option<CredentialRef>,
     /// What may be behind its name.
     pub reach: Reach,
+    /// What a person runs to get a token that it takes; named where it takes none.
+    pub login: Option<String>,
 }
 
 impl HttpServer {
     /// A server at a public address, or on this machine, without a credential.
     #[must_use]
     pub const fn new(target: Target) -> Self {
-        Self { target, credential: None, reach: Reach::Public }
+        Self { target, credential: None, reach: Reach::Public, login: None }
     }
 
     /// The rules of a client that reaches this server and nothing else. Its deadlines are the longest that there are:

@@ -13,6 +13,7 @@ use super::head::Message;
 use super::params::{self, Params};
 use super::server::HttpServer;
 use crate::listing::Listing;
+use crate::login::{Challenge, Challenges};
 use crate::session::SessionError;
 
 /// The most requests that are open at once, beside streams of notices. What waits was not sent.
@@ -45,6 +46,7 @@ pub(super) struct Site {
     /// The revision that `initialize` agreed on; nothing for a stateless one, whose requests say it themselves.
     revision: OnceLock<String>,
     params: Mutex<Params>,
+    challenges: Challenges,
     pub(super) permits: Semaphore,
     /// Nothing is open any more, and the server was told.
     closed: watch::Sender<bool>,
@@ -59,6 +61,7 @@ impl Site {
         egress: Egress,
         ledger: Arc<Ledger>,
         sorter: Sorter,
+        challenges: Challenges,
     ) -> Self {
         Self {
             server,
@@ -68,6 +71,7 @@ impl Site {
             id: OnceLock::new(),
             revision: OnceLock::new(),
             params: Mutex::default(),
+            challenges,
             permits: Semaphore::new(MAX_OPEN),
             closed: watch::Sender::new(false),
             over: Mutex::new(false),
@@ -156,6 +160,32 @@ impl Site {
             }
             // Given too late to be one.
             None => Ok(()),
+        }
+    }
+
+    /// What a status says that is no success, in one sentence. A refusal for want of a token is noted.
+    pub(super) fn refused(&self, answer: &Incoming) -> String {
+        let said = format!("the server answered with status {}", answer.status);
+        let more = match answer.status {
+            401 => "it wants a credential, or another one",
+            403 => "it does not allow this",
+            _ => return said,
+        };
+        let challenge = Challenge::read(answer.status, &answer.headers);
+        if answer.status == 403 && !challenge.wants_more() {
+            return format!("{said}: {more}");
+        }
+        let hint = self.remedy(challenge.plain_scope().filter(|_| challenge.wants_more()));
+        self.challenges.note(challenge);
+        format!("{said}: {more}{hint}")
+    }
+
+    /// What a person runs to get a token, or one that may do more, at the end of a sentence.
+    pub(super) fn remedy(&self, scope: Option<&str>) -> String {
+        match (&self.server.login, scope) {
+            (Some(login), Some(scope)) => format!("; run `{login} --scope '{scope}'`"),
+            (Some(login), None) => format!("; run `{login}`"),
+            (None, _) => String::new(),
         }
     }
 
