@@ -190,9 +190,10 @@ impl Site {
     async fn exchange(&self, id: i64, message: &Message, request: Request) -> Result<(), End> {
         let incoming = self.egress.open(request).await?;
         if incoming.status == 404 && self.has_session() {
-            // The protocol says so of a session that is over, and then nothing was taken up.
-            let refused = End::Refused("the server has ended the session".to_owned());
-            self.came_to_nothing(id, refused).await;
+            // The protocol says so of a session that is over, and then nothing was taken up. Whoever asked is woken by the end
+            // of the session, so that they see both.
+            let why = "the server has ended the session".to_owned();
+            self.ledger.break_off(id, Broken { sent: false, why });
             return Err(Fault::Ended.into());
         }
         self.meet(&incoming.headers, message)?;
