@@ -16,8 +16,8 @@ pub(super) struct Notices<'a> {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// The last number that the host was told: the next is larger.
-    last: f64,
+    /// The last number that the host was told: the next is larger. A server may begin with zero where nothing was told before.
+    last: Option<f64>,
     /// Where the server's own numbers begin.
     base: Option<f64>,
     from_server: u32,
@@ -50,18 +50,20 @@ impl<'a> Notices<'a> {
 
 impl Told {
     fn waits(&mut self, message: &'static str) -> HostProgress {
-        self.last = self.last.floor() + 1.0;
-        HostProgress { so_far: self.last, total: None, message: Some(message) }
+        let so_far = self.last.unwrap_or(0.0).floor() + 1.0;
+        self.last = Some(so_far);
+        HostProgress { so_far, total: None, message: Some(message) }
     }
 
     /// The server counts from zero; the host has been told of the waiting before.
     fn goes_on(&mut self, progress: Progress) -> Option<HostProgress> {
-        let base = *self.base.get_or_insert(self.last);
+        let base = *self.base.get_or_insert(self.last.unwrap_or(0.0));
         let so_far = base + progress.so_far;
-        if so_far <= self.last || !so_far.is_finite() || self.from_server >= MAX_FROM_SERVER {
+        let is_news = self.last.map_or(so_far >= 0.0, |last| so_far > last);
+        if !is_news || !so_far.is_finite() || self.from_server >= MAX_FROM_SERVER {
             return None;
         }
-        (self.last, self.from_server) = (so_far, self.from_server.saturating_add(1));
+        (self.last, self.from_server) = (Some(so_far), self.from_server.saturating_add(1));
         let total = progress.total.map(|total| base + total).filter(|total| total.is_finite());
         Some(HostProgress { so_far, total, message: None })
     }
@@ -92,6 +94,18 @@ mod tests {
         assert_eq!(told(host.goes_on(at(4.0, 4.0))), Some((6.0, Some(6.0))));
         assert_eq!(told(host.goes_on(at(f64::MAX, f64::MAX))), Some((f64::MAX, Some(f64::MAX))));
         assert_eq!(told(host.goes_on(at(f64::MAX, f64::MAX))), None);
+    }
+
+    #[test]
+    fn a_server_may_begin_with_zero_once() {
+        let mut host = Told::default();
+        for odd in [-1.0, f64::NAN, f64::NEG_INFINITY] {
+            assert_eq!(told(host.goes_on(at(odd, 1.0))), None, "{odd}");
+        }
+        assert_eq!(told(host.goes_on(at(0.0, 100.0))), Some((0.0, Some(100.0))));
+        assert_eq!(told(host.goes_on(at(0.0, 100.0))), None);
+        assert_eq!(told(host.goes_on(at(50.0, 100.0))), Some((50.0, Some(100.0))));
+        assert_eq!(host.waits("w").so_far, 51.0);
     }
 
     #[test]
