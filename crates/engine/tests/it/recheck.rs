@@ -11,6 +11,7 @@ use portcullis_domain::ports::{Clock as _, Policy, Store as _};
 use portcullis_domain::proposal::ProposalOrigin;
 use portcullis_domain::recovery::Probe;
 use portcullis_domain::row::Cell;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_domain::verdict::Verdict;
 use portcullis_engine::recheck::{
@@ -69,6 +70,25 @@ fn one_look(world: &World) -> RunId {
     // Let go here, so that nothing is recorded later, beside a test that changes the record.
     block_on(held.close()).unwrap();
     run
+}
+
+/// What a limit of the conversation refuses stands in the record with the policy's own verdict, and nobody was asked.
+#[test]
+fn a_call_that_a_limit_of_its_conversation_refused_has_the_same_verdict_again() {
+    let mut world = World::new();
+    world.conversation = Some(ThreadLimits { max_changes: Some(1), ..ThreadLimits::NONE });
+    let mut held = world.begin();
+    for tool in ["write", "write", "send"] {
+        assert_eq!(turn(&mut held, call(tool, 1)), Progress::Observed);
+        assert_eq!(block_on(held.step()).unwrap(), Progress::Open);
+    }
+    let run = held.run();
+    block_on(held.close()).unwrap();
+    assert_eq!(world.count("question.asked"), 0);
+    let (found, totals) = recorded(&world, run);
+    // The verdict on a call is asked for at its proposal and at its start.
+    assert!(totals.holds() && found.len() >= 3, "{found:?}");
+    assert!(found.iter().all(|evaluation| evaluation.finding == Finding::Same), "{found:?}");
 }
 
 /// A run in which everything happens that a policy is asked about.
