@@ -8,8 +8,8 @@ use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::ports::{ToolFailure, ToolOutput, ToolSource as _};
 use portcullis_domain::time::Timestamp;
 use portcullis_mcp::{
-    Asks, CallFailure, Listing, Manifest, McpOffers, OfferFate, OfferKind, OfferRules, OfferTerms,
-    OpenError, ServerName, Session, Stdio,
+    Asks, CallFailure, Listing, Manifest, McpOffers, NO_SUCH_RESOURCE, OfferFate, OfferKind,
+    OfferRules, OfferTerms, OpenError, ServerName, Session, Stdio,
 };
 use portcullis_testkit::permit::permit_for;
 use portcullis_testkit::ports::ManualClock;
@@ -112,7 +112,7 @@ async fn a_server_without_tools_is_read_and_what_it_gives_is_bounded() {
     }
     let none = call(&offers, Asks::Read, r#"{"uri":"n:none"}"#).await;
     let Err(ToolFailure::NothingHappened { message }) = none else { panic!("{none:?}") };
-    assert!(message.contains("no resource of that name"), "{message}");
+    assert_eq!(message, NO_SUCH_RESOURCE, "in words of ours, whatever the server says");
     let hangs = session.ask(Asks::Read, arguments(r#"{"uri":"n:hang"}"#), SHORT, &|_| {}).await;
     assert!(matches!(hangs, Err(CallFailure::Unknown(_))), "{hangs:?}");
     let typed = r#"{"ref":{"type":"ref/prompt","name":"n:1"},"argument":{"name":"a","value":""}}"#;
