@@ -121,7 +121,9 @@ async fn a_server_that_complains_without_end_is_served_all_the_same() {
 async fn one_deadline_holds_from_the_start_to_the_listing() {
     // Within it a server starts on a loaded machine.
     const WAIT: Duration = Duration::from_secs(10);
-    let session = Scene::new("well").connect_within(WAIT).await.unwrap();
+    // Its folder stays: the server notes there that the listing was given up, if it came that far.
+    let scene = Scene::new("well");
+    let session = scene.connect_within(WAIT).await.unwrap();
     tokio::time::sleep(WAIT).await;
     let failure = session.list().await.unwrap_err();
     let passed = matches!(failure, SessionError::Deadline(WAIT, "listing its tools"));
@@ -134,7 +136,8 @@ async fn one_deadline_holds_for_all_pages() {
     // Within it a server starts on a loaded machine.
     const WAIT: Duration = Duration::from_secs(10);
     let held = async |mode| {
-        let session = Scene::new(mode).connect_within(WAIT).await.unwrap();
+        let scene = Scene::new(mode);
+        let session = scene.connect_within(WAIT).await.unwrap();
         let failure = session.list().await.unwrap_err();
         let passed = matches!(failure, SessionError::Deadline(WAIT, "listing its tools"));
         assert!(passed, "{mode}: {failure}");
