@@ -1,11 +1,12 @@
 //! `cargo xtask test --mcp`: the official conformance suite of MCP, against a server alone and against the same server behind
-//! the gate.
+//! the gate; and the product's own client against servers that the suite plays.
 //!
 //! What the suite says of the two has to be the same, check by check, but for what the rules of the gate deny, and for the entries
 //! of `tests/conformance/differences.toml`, none of which may be of a scenario that the suite requires. The suite, its two releases and the SDK of the peer are packages
 //! of the lock in `tests/mcp`; what cannot be had is a skip with its reason, which counts.
 
 mod checks;
+mod clients;
 mod differences;
 mod sides;
 mod suite;
@@ -48,7 +49,7 @@ struct Said<'a> {
 
 fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
     let mut build = process::cargo(root);
-    build.args(["build", "--workspace", "--bins", "--locked", "--profile", "ci"]);
+    build.args(["build", "--workspace", "--bins", "--examples", "--locked", "--profile", "ci"]);
     if !process::show(&mut build)? {
         bail!("the command does not build");
     }
@@ -63,7 +64,8 @@ fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
     let gate = Gate::start(&node, &place, &portcullis, peer.port)?;
     println!("the gate in front of it listens on {}", gate.port());
 
-    let unknown = list.unknown(&SETS.iter().map(|set| set.name).collect::<Vec<_>>());
+    let names = SETS.iter().map(|set| set.name).chain(clients::names());
+    let unknown = list.unknown(&names.collect::<Vec<_>>());
     if !unknown.is_empty() {
         bail!("{} names sets that are none: {}", differences::FILE, unknown.join(", "));
     }
@@ -85,7 +87,11 @@ fn against_both(root: &Path, packages: &Path, list: &List) -> Result<Counts> {
         let found = list.compare(set.name, &required, &sides)?;
         all.push(Said { set, bare, gate, found });
     }
-    Ok(tell(&all, list))
+    let mut counts = tell(&all, list);
+    let client = clients::run(root, &node, packages, list)?;
+    counts.passed += client.passed;
+    counts.failed += client.failed;
+    Ok(counts)
 }
 
 /// Prints what was found, and counts it: what is the same passes, what differs and is neither denied nor listed fails, and so

@@ -11,6 +11,8 @@
 //! next-2025-11-25 = ["tools-call-sampling"]
 //! ```
 //!
+//! And `[[client]]` with `set`, `scenario` and `reason`: a scenario of clients that ours does not pass.
+//!
 //! A denied scenario has to end behind the gate as it does at the same server when that does not do it: so this is what makes the
 //! difference, and nothing else.
 
@@ -38,6 +40,17 @@ struct Written {
     difference: Vec<Entry>,
     #[serde(default)]
     denied: BTreeMap<String, BTreeSet<String>>,
+    #[serde(default)]
+    client: Vec<Failing>,
+}
+
+/// A scenario that our client does not pass.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Failing {
+    set: String,
+    scenario: String,
+    reason: String,
 }
 
 /// One check that ends otherwise behind the gate.
@@ -62,6 +75,7 @@ pub(super) struct List {
     entries: Vec<Entry>,
     /// Scenarios that are denied, by their set.
     denied: BTreeMap<String, BTreeSet<String>>,
+    clients: Vec<Failing>,
 }
 
 /// What a set says of the server.
@@ -122,7 +136,7 @@ impl List {
     fn parse(text: &str) -> Result<Self> {
         let written: Written =
             toml::from_str(text).with_context(|| format!("{FILE} is no list of differences"))?;
-        let Written { difference: entries, denied } = written;
+        let Written { difference: entries, denied, client: clients } = written;
         if entries.len() > MOST {
             bail!("{FILE} has {} entries, and {MOST} are the most", entries.len());
         }
@@ -135,7 +149,16 @@ impl List {
                 bail!("{entry} has no reason in {FILE}");
             }
         }
-        Ok(Self { entries, denied })
+        if let Some(failing) = clients.iter().find(|failing| failing.reason.trim().is_empty()) {
+            bail!("{} {} has no reason in {FILE}", failing.set, failing.scenario);
+        }
+        Ok(Self { entries, denied, clients })
+    }
+
+    /// The scenarios of a set that our client does not pass.
+    pub(super) fn failing(&self, set: &str) -> Vec<&str> {
+        let ours = self.clients.iter().filter(|failing| failing.set == set);
+        ours.map(|failing| failing.scenario.as_str()).collect()
     }
 
     /// The scenarios of a set that the rules of the gate deny.
@@ -146,6 +169,7 @@ impl List {
     /// The sets that are named and are none.
     pub(super) fn unknown<'a>(&'a self, sets: &[&str]) -> Vec<&'a str> {
         let named = self.entries.iter().map(|entry| &entry.set).chain(self.denied.keys());
+        let named = named.chain(self.clients.iter().map(|failing| &failing.set));
         named.map(String::as_str).filter(|set| !sets.contains(set)).collect()
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Set {
 }
 
 /// Which scenarios of a set the suite requires.
-enum Required {
+pub(super) enum Required {
     /// All that it runs.
     All,
     /// Those that it lists for a revision of the protocol. The others are extensions, or newer than the revision.
@@ -79,24 +79,46 @@ impl Scenarios {
             Self::These(these) => these.contains(scenario),
         }
     }
+
+    /// Those of them that were not run. Of all that a set runs none can be missing.
+    pub(super) fn missing(&self, ran: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        let these = match self {
+            Self::All => None,
+            Self::These(these) => Some(these),
+        };
+        these.into_iter().flatten().map(String::as_str).filter(move |name| !ran(name))
+    }
 }
 
-impl Set {
-    /// The scenarios that the suite requires.
-    pub(super) fn required(&self, node: &Path, packages: &Path) -> Result<Scenarios> {
-        Ok(match self.required {
-            Required::All => Scenarios::All,
-            Required::None => Scenarios::These(BTreeSet::new()),
-            Required::By(revision) => {
-                let mut list = self.suite(node, packages);
+impl Required {
+    /// The scenarios, of servers or of clients as the heading of the suite's list says.
+    pub(super) fn scenarios(
+        &self,
+        node: &Path,
+        packages: &Path,
+        package: &str,
+        heading: &str,
+    ) -> Result<Scenarios> {
+        Ok(match self {
+            Self::All => Scenarios::All,
+            Self::None => Scenarios::These(BTreeSet::new()),
+            Self::By(revision) => {
+                let mut list = suite(node, packages, package);
                 list.args(["list", "--requirements", revision]);
-                let these = listed(&process::keep(&mut list)?);
+                let these = listed(&process::keep(&mut list)?, heading);
                 if these.is_empty() {
                     bail!("the suite lists no scenario for {revision}");
                 }
                 Scenarios::These(these)
             }
         })
+    }
+}
+
+impl Set {
+    /// The scenarios that the suite requires.
+    pub(super) fn required(&self, node: &Path, packages: &Path) -> Result<Scenarios> {
+        self.required.scenarios(node, packages, self.package, SERVERS)
     }
 
     /// Runs the set against a server on this port, and says how each check ended. The suite's own verdict is not asked for.
@@ -112,7 +134,7 @@ impl Set {
             fs::remove_dir_all(&results)?;
         }
         fs::create_dir_all(&results)?;
-        let mut suite = self.suite(node, packages);
+        let mut suite = suite(node, packages, self.package);
         suite.args(["server", "--url", &format!("http://127.0.0.1:{port}/mcp")]);
         suite.args(self.words).arg("-o").arg(&results).stdin(Stdio::null());
         let ended = suite.output().context("the suite cannot start")?;
@@ -132,9 +154,7 @@ impl Set {
         if ran.is_empty() {
             bail!("{}: no scenario was run", self.name);
         }
-        if let Scenarios::These(these) = required
-            && let Some(missing) = these.iter().find(|scenario| !ran.contains(scenario.as_str()))
-        {
+        if let Some(missing) = required.missing(|scenario| ran.contains(scenario)).next() {
             bail!("{}: {missing} is required, and was not run", self.name);
         }
         for scenario in ran.into_iter().filter(|scenario| required.has(scenario)) {
@@ -145,17 +165,18 @@ impl Set {
         }
         Ok(())
     }
-
-    fn suite(&self, node: &Path, packages: &Path) -> Command {
-        let mut suite = Command::new(node);
-        suite.arg(packages.join("node_modules").join(self.package).join("dist/index.js"));
-        suite
-    }
 }
 
-/// The scenarios of servers in what `list` prints.
-fn listed(text: &str) -> BTreeSet<String> {
-    let after = text.lines().skip_while(|line| !line.starts_with(SERVERS)).skip(1);
+/// One release of the suite.
+pub(super) fn suite(node: &Path, packages: &Path, package: &str) -> Command {
+    let mut suite = Command::new(node);
+    suite.arg(packages.join("node_modules").join(package).join("dist/index.js"));
+    suite
+}
+
+/// The scenarios under a heading in what `list` prints.
+fn listed(text: &str, heading: &str) -> BTreeSet<String> {
+    let after = text.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
     let names = after.map_while(|line| line.trim().strip_prefix("- "));
     names.map(str::to_owned).collect()
 }
@@ -167,9 +188,11 @@ mod tests {
     #[test]
     fn the_scenarios_of_servers_are_found_among_those_of_clients() {
         let text = "Required:\n\nServer scenarios (test against a server):\n  - ping\n  - tools-list\n\nClient scenarios:\n  - initialize\n";
-        let names: Vec<String> = listed(text).into_iter().collect();
+        let names: Vec<String> = listed(text, SERVERS).into_iter().collect();
         assert_eq!(names, ["ping", "tools-list"]);
-        assert!(listed("Client scenarios:\n  - initialize\n").is_empty());
+        let names: Vec<String> = listed(text, "Client scenarios").into_iter().collect();
+        assert_eq!(names, ["initialize"]);
+        assert!(listed("Client scenarios:\n  - initialize\n", SERVERS).is_empty());
     }
 
     #[test]
