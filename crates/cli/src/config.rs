@@ -552,12 +552,12 @@ mod tests {
     #[test]
     fn the_bounds_of_a_conversation_have_their_units_and_ranges() {
         let usual = good("").conversation;
-        assert_eq!((usual.max_denials, usual.loop_threshold), (Some(20), Some(10)));
+        assert_eq!((usual.max_denials, usual.loop_threshold), (Some(20), None));
         assert_eq!((usual.window_ms, usual.max_calls), (3_600_000, None));
         let config = good("[conversation]\nwindow_ms = 60000\nmax_changes = 3\nmax_denials = 0\n");
         let said = config.conversation;
         assert_eq!((said.window_ms, said.max_changes, said.max_denials), (60_000, Some(3), None));
-        assert_eq!((said.loop_threshold, said.check()), (Some(10), Ok(())));
+        assert_eq!((said.loop_threshold, said.check()), (None, Ok(())));
         let off = good("[conversation]\nmax_denials = 0\nloop_threshold = 0\n").conversation;
         assert!(off.is_off());
         bad("[conversation]\nmax_calls = 0\n", "line 2, column 13: `max_calls` is a whole number");

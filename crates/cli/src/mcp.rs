@@ -135,8 +135,10 @@ async fn start(
     let room = Scratch::make().map_err(NotStarted::Here)?;
     let mut server = StdioServer::new(&program.command, room.path());
     if program.pin_program {
-        // The very file that is looked at.
-        server.program = found(choice, program, around).map_err(NotStarted::Here)?.into();
+        // The very file that is looked at: the name may lead to another one by now.
+        let found = found(choice, program, around).map_err(NotStarted::Here)?;
+        files.only([found.as_path()]).map_err(|fault| NotStarted::There(fault.into()))?;
+        server.program = found.into();
     }
     server.pinned = files;
     server.args = program.args.iter().map(OsString::from).collect();

@@ -155,7 +155,14 @@ impl Refusal {
     /// True when the rules or a person said no, and not the machine: what counts toward the denials of a conversation.
     #[must_use]
     pub const fn is_a_denial(self) -> bool {
-        !matches!(self, Self::NoCapacity | Self::OutcomeUnknown) && !self.bounds_a_conversation()
+        matches!(
+            self,
+            Self::ClassDenied
+                | Self::ClassUnmapped
+                | Self::PolicyAborted
+                | Self::Rejected
+                | Self::BatchDenied
+        )
     }
 
     /// True when a limit of the whole conversation is met.

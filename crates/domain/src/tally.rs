@@ -404,6 +404,17 @@ mod tests {
     }
 
     #[test]
+    fn bounds_that_could_not_be_met_are_told() {
+        let zero = |limits: ThreadLimits| limits.check().unwrap_err();
+        let none = ThreadLimits::NONE;
+        assert_eq!(zero(ThreadLimits { window_ms: 0, ..none }), LimitsError::Zero("window_ms"));
+        assert_eq!(
+            zero(ThreadLimits { max_calls: Some(0), ..none }),
+            LimitsError::Zero("max_calls")
+        );
+    }
+
+    #[test]
     fn the_age_of_a_conversation_is_ended_by_no_window() {
         let limits = ThreadLimits { window_ms: 10, max_elapsed_ms: Some(50), ..ThreadLimits::NONE };
         let judged = |ms| Tally::at(None, limits, at(ms)).count(&call(false), OPENED, at(ms));

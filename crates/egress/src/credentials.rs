@@ -373,6 +373,13 @@ impl Lent {
             oauth.doubt(&self.secret);
         }
     }
+
+    /// The other side wants more than it is good for.
+    pub(crate) fn is_not_enough(&self) {
+        if let Some(oauth) = &self.token_of {
+            oauth.read_again();
+        }
+    }
 }
 
 #[cfg(test)]

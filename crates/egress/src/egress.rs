@@ -100,8 +100,10 @@ impl Parts {
         let (name, value) = injected(&credential, &lent, &request)?;
         let host = request.target.host().to_owned();
         let mut incoming = self.transport.open(request, Some((name, value)), started).await?;
-        if incoming.status == 401 {
-            lent.doubt();
+        match incoming.status {
+            401 => lent.doubt(),
+            403 => lent.is_not_enough(),
+            _ => {}
         }
         let echo = lent.echo(&credential);
         if incoming.headers.iter().any(|(_, value)| echo.stands_in(value)) {

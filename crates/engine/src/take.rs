@@ -15,6 +15,7 @@ use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::scope::Scope;
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_domain::thread::Thread;
 use portcullis_domain::time::Timestamp;
 
@@ -118,6 +119,7 @@ async fn create(
     task: Task,
 ) -> Result<Core, GateError> {
     task.limits.check()?;
+    parts.conversation.iter().try_for_each(ThreadLimits::check)?;
     let entropy = parts.entropy.as_ref();
     let run = named.unwrap_or_else(|| RunId::draw(parts.clock.now(), entropy));
     let root = match task.parent {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::{BoxFuture, Clock, Monotonic};
+use tokio::task::JoinHandle;
 
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
@@ -16,8 +17,12 @@ use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// After so long without a new session, the next one is the first in a row again.
-const GOOD: Duration = Duration::from_secs(60);
+/// After so long without a new session, the next one is the first in a row again. Longer than any wait, so that a server
+/// that ends each time never comes to that.
+const GOOD: Duration = Duration::from_secs(600);
+
+/// When a session failed that is not the first.
+const AGAIN: &str = "it was started again";
 
 /// How a session is opened: with what it was opened the first time, and all that is checked before.
 pub type Opening =
@@ -50,6 +55,9 @@ struct Current {
 struct Turn {
     again: u32,
     last: Monotonic,
+    /// The next session on its way. It goes on when nobody waits for it any more: a server that starts slowly is there for a
+    /// later call.
+    coming: Option<JoinHandle<Result<Arc<dyn Session>, SessionError>>>,
 }
 
 impl Reopening {
@@ -58,7 +66,7 @@ impl Reopening {
     #[must_use]
     pub fn new(first: Arc<dyn Session>, opening: Opening, clock: Arc<dyn Clock>) -> Self {
         let current = Current { session: first, before: 0, closed: false };
-        let turn = Turn { again: 0, last: clock.monotonic() };
+        let turn = Turn { again: 0, last: clock.monotonic(), coming: None };
         Self { opening, clock, current: Mutex::new(current), turn: tokio::sync::Mutex::new(turn) }
     }
 
@@ -73,11 +81,19 @@ impl Reopening {
         if !current.has_ended() {
             return Ok(current.session);
         }
-        turn.take(self.clock.monotonic())?;
-        let session = (self.opening)().await?;
+        if turn.coming.is_none() {
+            turn.take(self.clock.monotonic())?;
+            turn.coming = Some(tokio::spawn((self.opening)()));
+        }
+        let came = match &mut turn.coming {
+            Some(coming) => coming.await,
+            None => return Err(SessionError::Closed(AGAIN)),
+        };
+        turn.coming = None;
+        let session = came.map_err(|_| SessionError::Closed(AGAIN))??;
         let mut place = self.current();
         if place.closed {
-            return Err(SessionError::Closed("it was opened again"));
+            return Err(SessionError::Closed(AGAIN));
         }
         *place =
             Current { session: Arc::clone(&session), before: current.changes(), closed: false };
@@ -103,7 +119,7 @@ impl Turn {
                 "it ended {again} times in a row; it is started again in {seconds} s"
             )));
         }
-        *self = Self { again: self.again.saturating_add(1), last: now };
+        (self.again, self.last) = (self.again.saturating_add(1), now);
         Ok(())
     }
 }
@@ -152,7 +168,12 @@ impl Session for Reopening {
                 Asks::Prompt => Ok(Arc::clone(&self.current().session)),
                 Asks::Read | Asks::Complete => self.standing().await,
             };
-            let session = session.map_err(|error| CallFailure::NotSent(error.to_string()))?;
+            let session = session.map_err(|error| {
+                tracing::warn!("an MCP server could not be started again: it {error}");
+                CallFailure::NotSent(
+                    "the server could not be started again; the operator sees why".to_owned(),
+                )
+            })?;
             session.ask(asks, params, deadline, told).await
         })
     }
@@ -319,7 +340,7 @@ mod tests {
             scene.session.list().await
         };
         end().await.unwrap();
-        for pause in [1, 2, 4, 8, 16, 32, 60] {
+        for pause in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
             let failure = end().await.unwrap_err().to_string();
             assert!(failure.ends_with(&format!("again in {} s", pause + 1)), "{failure}");
             scene.clock.advance(Duration::from_millis(pause * 1000 - 1));
@@ -329,7 +350,32 @@ mod tests {
         }
         scene.clock.advance(GOOD);
         end().await.unwrap();
-        assert_eq!(scene.opened(), 10);
+        assert_eq!(scene.opened(), 12);
+    }
+
+    #[tokio::test]
+    async fn one_that_starts_slowly_is_there_for_a_later_call() {
+        let gate = Arc::new(tokio::sync::Notify::new());
+        let (opened, held) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&gate));
+        let counted = Arc::clone(&opened);
+        let opening: Opening = Box::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let held = Arc::clone(&held);
+            Box::pin(async move {
+                held.notified().await;
+                Ok(Arc::new(Ending::default()) as Arc<dyn Session>)
+            })
+        });
+        let first = Ending::default();
+        first.ended.store(true, Ordering::SeqCst);
+        let session = Reopening::new(Arc::new(first), opening, Arc::new(ManualClock::default()));
+        for _ in 0..3 {
+            let waited = tokio::time::timeout(Duration::from_millis(20), session.list()).await;
+            assert!(waited.is_err(), "nobody who waits less has it");
+        }
+        gate.notify_one();
+        session.list().await.unwrap();
+        assert_eq!(opened.load(Ordering::SeqCst), 1, "it was started once");
     }
 
     #[tokio::test]

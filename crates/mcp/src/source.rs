@@ -120,9 +120,9 @@ impl McpTools {
             let mut held = self.held.lock().await;
             if held.changes != self.session.changes() {
                 let (changes, live) = listed(self.session.as_ref()).await.map_err(|error| {
-                    nothing(&format!(
-                        "the server had to list its tools again and {error}: nothing was called"
-                    ))
+                    // The server's own words, and places on this machine, are for the operator.
+                    tracing::warn!(server = %self.server, "did not list its tools again: it {error}");
+                    nothing("the server had to list its tools again and could not: nothing was called; the operator sees why")
                 })?;
                 *held = Held { changes, drifted: self.drifted(&live) };
             }

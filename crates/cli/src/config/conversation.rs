@@ -21,9 +21,9 @@ pub(super) struct RawConversation {
     max_elapsed_ms: Given,
 }
 
-/// What holds where nothing is said: a host that only ever hears no, or goes round, is stopped for the rest of an hour.
-pub(super) const USUAL: ThreadLimits =
-    ThreadLimits { max_denials: Some(20), loop_threshold: Some(10), ..ThreadLimits::NONE };
+/// What holds where nothing is said: a host that only ever hears no is stopped for the rest of an hour. Repetitions are not
+/// bounded, since a host that waits for something asks the same and hears the same.
+pub(super) const USUAL: ThreadLimits = ThreadLimits { max_denials: Some(20), ..ThreadLimits::NONE };
 
 /// The longest window: thirty days.
 const MAX_WINDOW_MS: u64 = 30 * 24 * 3_600_000;

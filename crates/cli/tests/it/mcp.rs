@@ -266,6 +266,54 @@ fn a_program_whose_files_changed_is_not_started() {
 }
 
 #[test]
+fn a_name_that_leads_to_another_program_by_now_starts_nothing() {
+    let bank = Bank::new();
+    for folder in ["first", "second"] {
+        fs::create_dir_all(bank.home.path(folder)).unwrap();
+    }
+    let program = |place: &str| {
+        let server = bank.home.path("bank/server.py").display().to_string();
+        let text = format!(
+            "#!/bin/sh\necho {place} >> '{0}/starts'\nexec python3 '{server}' '{0}'\n",
+            bank.home.path("bank").display()
+        );
+        let file = bank.home.write(&format!("{place}/bank-server"), text);
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("second");
+    let rules = format!(
+        "[mcp.servers.bank]\ncommand = 'bank-server'\nmanifest = 'pins/bank.json'\npin_program = true\n{RULES}"
+    );
+    bank.home.write("bank.toml", rules);
+    let path = format!(
+        "{}:{}:/usr/bin:/bin",
+        bank.home.path("first").display(),
+        bank.home.path("second").display()
+    );
+    let command = |args: &[&str]| {
+        let mut command = bank.home.command(&[&["-c", &bank.config], args].concat());
+        command.env("PATH", &path);
+        command
+    };
+    assert!(command(&["pin", "bank"]).status().unwrap().success());
+    let mut host = Host::of(command(&["proxy", "--thread", "editor"]));
+    assert!(host.call("bank_balance", r#"{"account":"a"}"#).text.contains("done: balance"));
+    program("first");
+    bank.dies();
+    assert!(host.call("bank_balance", r#"{"account":"b"}"#).failed);
+    let refused = host.call("bank_balance", r#"{"account":"c"}"#);
+    assert!(refused.failed && refused.text.contains("nothing was called"), "{refused:?}");
+    assert!(!refused.text.contains("bank-server"), "a place is for the operator: {refused:?}");
+    host.leave();
+    let starts = fs::read_to_string(bank.home.path("bank/starts")).unwrap();
+    assert_eq!(
+        starts.lines().collect::<Vec<_>>(),
+        ["second", "second"],
+        "that of the pin and the first"
+    );
+}
+
+#[test]
 fn a_server_of_which_nothing_registers_begins_no_run() {
     let bank = Bank::new();
     bank.run(&["pin", "bank"]).exits(0);

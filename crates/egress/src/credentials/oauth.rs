@@ -150,6 +150,8 @@ struct State {
     unsaved: bool,
     /// What a server did not take.
     doubted: Option<Arc<Secret>>,
+    /// What the file has counts before what is here: somebody may have logged in again.
+    reread: bool,
     /// How many refreshes have ended, and how the last one did.
     ended: u64,
     last: Option<OAuthFault>,
@@ -158,7 +160,7 @@ struct State {
 impl State {
     /// The token, if it is good for a while.
     fn fresh(&self, now: Timestamp) -> Option<Arc<Secret>> {
-        let (secret, ends) = self.tokens.as_ref()?.access.as_ref()?;
+        let (secret, ends) = self.tokens.as_ref().filter(|_| !self.reread)?.access.as_ref()?;
         let doubted = self.doubted.as_ref().is_some_and(|doubted| doubted.matches(secret));
         (now.after(SKEW) < *ends && !doubted).then(|| Arc::clone(secret))
     }
@@ -210,6 +212,11 @@ impl OAuth {
     pub(super) fn doubt(&self, secret: &Arc<Secret>) {
         self.0.state().doubted = Some(Arc::clone(secret));
     }
+
+    /// A server wants more than this token is good for. A person may log in again: the file is read before the next use.
+    pub(super) fn read_again(&self) {
+        self.0.state().reread = true;
+    }
 }
 
 impl Shared {
@@ -257,6 +264,7 @@ impl Shared {
             self.terms.question(&stored)?;
             self.state().tokens = Some(stored);
         }
+        self.state().reread = false;
         if let Some(secret) = self.state().fresh(clock.now()) {
             return Ok(secret);
         }

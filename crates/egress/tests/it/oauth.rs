@@ -233,6 +233,28 @@ async fn a_token_that_a_server_does_not_take_is_refreshed_before_the_next_use() 
 }
 
 #[tokio::test]
+async fn a_token_that_is_good_for_too_little_is_looked_for_in_the_file_again() {
+    let api = Server::acting(|seen: Seen, mut wire| async move {
+        let fits = seen.header("authorization") == Some("Bearer wider-token");
+        let status = if fits { "200 OK" } else { "403 No" };
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        let _ = wire.write_all(answer.as_bytes()).await;
+    })
+    .await;
+    let client = OAuthClient::Public { id: "me".to_owned() };
+    let scene = Scene::of(rotating().await, client, api);
+    let status = || async {
+        let request = get(&scene.api.url("/")).credential(CredentialRef::bearer("t"));
+        scene.egress.send(request).await.expect("an answer").status
+    };
+    assert_eq!((status().await, status().await), (403, 403));
+    assert_eq!(scene.endpoint.seen().len(), 1, "nothing is refreshed for it");
+    write(&scene.file, &scene.stored().replace("access-token-1", "wider-token"));
+    assert_eq!((status().await, status().await), (200, 200), "somebody logged in again");
+    assert_eq!(scene.endpoint.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn clients_say_who_they_are() {
     let id = || "a:b c".to_owned();
     let basic = OAuthClient::Basic { id: id(), secret: secret("s3cret+/=") };

@@ -90,9 +90,14 @@ impl Metadata {
             let text = text.ok_or(LoginError::Odd(WHAT, "an endpoint is missing"))?;
             reach::read(WHAT, &text)
         };
+        let authorization = endpoint(self.authorization_endpoint)?;
+        // A person's browser goes there, and it reaches what only this machine does.
+        if authorization.is_this_machine() && !reach::read(WHAT, issuer)?.is_this_machine() {
+            return Err(LoginError::Place(WHAT, authorization.origin()));
+        }
         Ok(Issuer {
             id: self.issuer,
-            authorization: endpoint(self.authorization_endpoint)?,
+            authorization,
             token: endpoint(self.token_endpoint)?,
             registration: self
                 .registration_endpoint

@@ -23,6 +23,9 @@ const MAX_VALUES: usize = 100;
 /// Room for what is said of what is missing, and for the names of members.
 const RESERVE: usize = 64;
 
+/// The most parts of a resource that are looked at.
+const MAX_CONTENTS: usize = 1_000;
+
 /// The most messages that are looked at.
 const MAX_MESSAGES: usize = 1_000;
 
@@ -35,6 +38,9 @@ pub(super) fn contents(
 ) -> Result<Object, Unfit> {
     let contents = given.get("contents").and_then(Value::as_array);
     let contents = contents.ok_or("the server answered with something that is no resource")?;
+    if contents.len() > MAX_CONTENTS {
+        return Err("the server answered with more parts than are looked at");
+    }
     let read = |value: &Value| {
         resource(value).ok_or("the server answered with contents that cannot be read")
     };

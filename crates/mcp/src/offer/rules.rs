@@ -64,7 +64,8 @@ impl UriRule {
         match self {
             Self::One(one) => one == uri,
             Self::Below(place) => {
-                uri.len() <= MAX_URI_BYTES && uri.starts_with(place.as_str()) && is_plain(uri)
+                let rest = uri.strip_prefix(place.as_str()).filter(|_| uri.len() <= MAX_URI_BYTES);
+                rest.is_some_and(|rest| goes_on(place, rest)) && is_plain(uri)
             }
         }
     }
@@ -90,25 +91,46 @@ impl UriRule {
     }
 }
 
+/// How often percent signs are written over percent signs before nobody means anything good by it.
+const MOST_READINGS: usize = 4;
+
 /// Printable ASCII without what has a meaning elsewhere, and without a step upwards, also one that is written with percent
-/// signs, however often.
+/// signs.
 fn is_plain(uri: &str) -> bool {
     let printable = |b: u8| (0x21..=0x7e).contains(&b) && !br#"\"<>{}|^`"#.contains(&b);
-    if !uri.bytes().all(printable) {
-        return false;
-    }
-    let mut text = uri.as_bytes().to_vec();
-    loop {
-        let climbs = |part: &[u8]| matches!(part, b"." | b"..");
-        let parts = text.split(|b| b"/\\?#&=;:".contains(b));
-        if parts.into_iter().any(climbs) || text.iter().any(u8::is_ascii_control) {
-            return false;
+    let climbs = |text: &[u8]| {
+        let mut parts = text.split(|b| b"/\\?#&=;:".contains(b));
+        parts.any(|part| matches!(part, b"." | b"..")) || text.iter().any(u8::is_ascii_control)
+    };
+    let readings = readings(uri).unwrap_or_default();
+    uri.bytes().all(printable) && !readings.is_empty() && !readings.iter().any(|text| climbs(text))
+}
+
+/// Whether what stands behind a place goes on from there, under any reading: it begins no path of its own, no further field
+/// behind a `=`, and no other host behind a `:`.
+fn goes_on(place: &str, rest: &str) -> bool {
+    let foreign: &[u8] = match place.as_bytes().last() {
+        Some(b'=') => b"&;#",
+        Some(b':') => b"@",
+        _ => b"",
+    };
+    let leaves = |text: &[u8]| {
+        text.first().is_some_and(|first| b"/\\".contains(first))
+            || text.iter().any(|byte| foreign.contains(byte))
+    };
+    readings(rest).is_some_and(|readings| !readings.iter().any(|text| leaves(text)))
+}
+
+/// The text as it stands, and each time that its percent signs are read; nothing where they hide more than a few others.
+fn readings(text: &str) -> Option<Vec<Vec<u8>>> {
+    let mut readings = vec![text.as_bytes().to_vec()];
+    while let Some(shorter) = readings.last().and_then(|text| decoded(text)) {
+        if readings.len() > MOST_READINGS {
+            return None;
         }
-        match decoded(&text) {
-            Some(shorter) => text = shorter,
-            None => return true,
-        }
+        readings.push(shorter);
     }
+    Some(readings)
 }
 
 /// The text with its percent signs read once; nothing where there are none.
@@ -286,10 +308,22 @@ mod tests {
             "notes://a/{x}",
             "notes://a/?path=../b",
             "notes://a/#..",
+            "notes://a//etc/passwd",
+            "notes://a/%2Fetc/passwd",
+            "notes://a/%255cetc",
+            "notes://a/%252525252e%252525252e/b",
             &long,
         ] {
             assert!(!below.allows(uri), "{uri:?}");
         }
+        let field = rule("notes://q?id=*");
+        assert!(field.allows("notes://q?id=7/8"));
+        for uri in ["notes://q?id=1&path=x", "notes://q?id=1%26path=x", "notes://q?id=1#x"] {
+            assert!(!field.allows(uri), "{uri}");
+        }
+        assert!(
+            rule("n:*").allows("n:1") && !rule("https://host:*").allows("https://host:x@other/")
+        );
         let one = rule("notes://a/../b c");
         assert!(one.allows("notes://a/../b c"), "the operator wrote it");
         assert!(!one.allows("notes://a/../b%20c") && !one.allows("notes://b c"));

@@ -212,9 +212,9 @@ impl McpOffers {
             let kinds: Vec<OfferKind> = self.rules.kinds().collect();
             let (changes, live) =
                 offered(self.session.as_ref(), &kinds).await.map_err(|error| {
-                    nothing(&format!(
-                        "the server changed what it offers and {error}: it was not asked"
-                    ))
+                    // The server's own words, and places on this machine, are for the operator.
+                    tracing::warn!(server = %self.server, "did not list again what it offers: it {error}");
+                    nothing("the server had to list again what it offers and could not: it was not asked; the operator sees why")
                 })?;
             let pinned: Vec<Offer> = self.shown.values().cloned().collect();
             *held = Held { changes, shown: by_name(load(&self.rules, &pinned, &live).0) };

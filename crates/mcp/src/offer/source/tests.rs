@@ -221,8 +221,8 @@ fn what_cannot_be_listed_again_is_not_asked_for() {
     let offers = opened(&fake, &rules());
     fake.change("none", "none");
     *fake.fails.lock().unwrap() = true;
-    not_asked(&fake, call(&offers, GET, r#"{"name":"sum"}"#), "closed the connection");
-    not_asked(&fake, call(&offers, READ, r#"{"uri":"n://a/1"}"#), "closed the connection");
+    not_asked(&fake, call(&offers, GET, r#"{"name":"sum"}"#), "the operator sees why");
+    not_asked(&fake, call(&offers, READ, r#"{"uri":"n://a/1"}"#), "the operator sees why");
 }
 
 #[test]
