@@ -33,20 +33,20 @@ impl Deleting {
     fn new() -> Self {
         let home = Home::new();
         for name in ["one.txt", "two.txt"] {
-            home.write(&format!("files/{name}"), name);
+            home.write(&format!("files/kept/{name}"), name);
         }
         let rules =
             format!("[classes]\ndestructive = 'allow'\n[lease]\nterm_ms = {}\n", TERM.as_millis());
         let rules = home.write("rules.toml", rules).display().to_string();
         let delete = |name: &str| {
             format!(
-                r#"{{"kind":"tool_call","tool":"files.delete","arguments":{{"path":"{name}"}}}}"#
+                r#"{{"kind":"tool_call","tool":"files.delete","arguments":{{"path":"kept/{name}"}}}}"#
             )
         };
         let script =
             format!("{}\n{}\n{{\"kind\":\"complete\"}}", delete("one.txt"), delete("two.txt"));
         let agent = format!("scripted:{}", home.write("agent.jsonl", script).display());
-        let lock = File::open(home.path("files")).unwrap();
+        let lock = File::open(home.path("files/kept")).unwrap();
         flock(&lock, FlockOperation::LockExclusive).unwrap();
         let files = home.path("files").display().to_string();
         let args = ["run", "-q", "-c", &rules, "--agent", &agent, "--files", &files, "delete them"];
@@ -55,7 +55,8 @@ impl Deleting {
         let mut deleting = Self { home, child: child.unwrap(), lock, since: begun };
         loop {
             let looked = Instant::now();
-            if deleting.home.db().exists() && deleting.count("step.started") > 0 {
+            if deleting.home.db().exists() && deleting.count("step.started") > 0 && deleting.waits()
+            {
                 return deleting;
             }
             deleting.since = looked;
@@ -78,6 +79,15 @@ impl Deleting {
         panic!("this machine is too busy: it never happened within {wait:?}");
     }
 
+    /// Whether its tool is at the lock, whose folder it opens for that. The intent alone does not say so: a process whose
+    /// lease ends between its intent and its call begins none.
+    fn waits(&self) -> bool {
+        let folder = self.home.path("files/kept");
+        let fds = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        let fds = fds.into_iter().flatten().flatten();
+        fds.map(|fd| fs::read_link(fd.path())).any(|opened| opened.is_ok_and(|path| path == folder))
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -93,7 +103,7 @@ impl Deleting {
     }
 
     fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.home.path("files")).unwrap();
+        let entries = fs::read_dir(self.home.path("files/kept")).unwrap();
         let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
         let mut names: Vec<String> =
             entries.map(|entry| name(entry).into_string().unwrap()).collect();

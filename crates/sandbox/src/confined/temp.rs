@@ -169,11 +169,11 @@ fn rename_flagged(
 pub(super) fn lock(dir: &OwnedFd) -> Result<(), Fault> {
     let end = Instant::now() + LOCK_WAIT;
     loop {
+        // Looked at before the lock, so that a process that was stopped for longer than this tries once more.
+        let last = Instant::now() >= end;
         match flock(dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < end => {
-                std::thread::sleep(LOCK_PAUSE)
-            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) if !last => std::thread::sleep(LOCK_PAUSE),
             Err(Errno::WOULDBLOCK | Errno::INTR) => return Err(Fault::Busy),
             Err(errno) => return Err(errno.into()),
         }
