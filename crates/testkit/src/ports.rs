@@ -45,8 +45,17 @@ pub struct ManualClock {
 struct Face {
     wall: Timestamp,
     monotonic: u64,
-    /// Who waits and until when.
-    sleepers: Vec<(u64, Waker)>,
+    /// Who waits and until when, by number.
+    sleepers: Vec<Sleeper>,
+    /// The next sleeper's number.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    number: u64,
+    until: u64,
+    waker: Waker,
 }
 
 impl Default for ManualClock {
@@ -59,7 +68,8 @@ impl ManualClock {
     /// A clock that shows this instant.
     #[must_use]
     pub fn at(wall: Timestamp) -> Self {
-        Self { face: Arc::new(Mutex::new(Face { wall, monotonic: 0, sleepers: Vec::new() })) }
+        let face = Face { wall, monotonic: 0, sleepers: Vec::new(), next: 0 };
+        Self { face: Arc::new(Mutex::new(face)) }
     }
 
     /// Lets time pass on both clocks and wakes whoever slept until then.
@@ -70,10 +80,10 @@ impl ManualClock {
             let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
             face.monotonic = face.monotonic.saturating_add(micros);
             let now = face.monotonic;
-            face.sleepers.extract_if(.., |(until, _)| *until <= now).collect::<Vec<_>>()
+            face.sleepers.extract_if(.., |sleeper| sleeper.until <= now).collect::<Vec<_>>()
         };
-        for (_, waker) in woken {
-            waker.wake();
+        for sleeper in woken {
+            sleeper.waker.wake();
         }
     }
 
@@ -82,12 +92,18 @@ impl ManualClock {
         lock(&self.face).wall = to;
     }
 
-    /// Microseconds until the first sleeper wakes; `None` when nobody sleeps.
+    /// How long it is until the first sleeper wakes; `None` when nobody sleeps.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
+        self.wakes().into_iter().min()
+    }
+
+    /// How long it is until each of those that sleep now wakes. A sleep that was dropped is none of them.
+    #[must_use]
+    pub fn wakes(&self) -> Vec<Duration> {
         let face = lock(&self.face);
-        let first = face.sleepers.iter().map(|(until, _)| *until).min()?;
-        Some(Duration::from_micros(first.saturating_sub(face.monotonic)))
+        let left = |sleeper: &Sleeper| sleeper.until.saturating_sub(face.monotonic);
+        face.sleepers.iter().map(|sleeper| Duration::from_micros(left(sleeper))).collect()
     }
 }
 
@@ -102,14 +118,24 @@ impl Clock for ManualClock {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-        let until = lock(&self.face).monotonic.saturating_add(micros);
-        Box::pin(Sleep { face: Arc::clone(&self.face), until })
+        let mut face = lock(&self.face);
+        let until = face.monotonic.saturating_add(micros);
+        let number = face.next;
+        face.next = face.next.saturating_add(1);
+        Box::pin(Sleep { face: Arc::clone(&self.face), number, until })
     }
 }
 
 struct Sleep {
     face: Arc<Mutex<Face>>,
+    number: u64,
     until: u64,
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        lock(&self.face).sleepers.retain(|sleeper| sleeper.number != self.number);
+    }
 }
 
 impl Future for Sleep {
@@ -120,9 +146,13 @@ impl Future for Sleep {
         if face.monotonic >= self.until {
             return Poll::Ready(());
         }
-        let waker = task.waker();
-        if !face.sleepers.iter().any(|(until, w)| *until == self.until && w.will_wake(waker)) {
-            face.sleepers.push((self.until, waker.clone()));
+        let waker = task.waker().clone();
+        match face.sleepers.iter_mut().find(|sleeper| sleeper.number == self.number) {
+            Some(sleeper) => sleeper.waker = waker,
+            None => {
+                let (number, until) = (self.number, self.until);
+                face.sleepers.push(Sleeper { number, until, waker });
+            }
         }
         Poll::Pending
     }

@@ -32,7 +32,7 @@ use portcullis_testkit::ports::ThreadSpawn;
 
 use crate::cancelled::cancel_elsewhere;
 use crate::leases::{asleep, beat_as_planned, slow_at};
-use crate::world::{Conduct, Does, FakeTools, World, call, turn};
+use crate::world::{Conduct, DEADLINE, Does, FakeTools, World, call, turn, until};
 
 /// A proposal of several calls, each of a tool with its `n`.
 pub(crate) fn calls(asked: &[(&str, i64)]) -> Vec<u8> {
@@ -58,26 +58,15 @@ fn text(value: &Value) -> String {
 }
 
 /// Waits until the tool was called this often.
+#[track_caller]
 fn called(world: &World, tool: &str, times: u32) {
-    for _ in 0..5_000 {
-        if world.tools.effects(tool) == times {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{tool} was called {} times", world.tools.effects(tool));
+    until(|| world.tools.effects(tool) == times);
 }
 
 /// Waits until so many outcomes are late ones.
 #[track_caller]
 fn late(world: &World, times: usize) {
-    for _ in 0..5_000 {
-        if world.count("outcome.late") == times {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{} outcomes are late", world.count("outcome.late"));
+    until(|| world.count("outcome.late") == times);
 }
 
 /// A run in process 1, over a store that counts its appends.
@@ -344,7 +333,7 @@ fn a_panic_a_failure_and_a_call_past_its_deadline_leave_the_others_their_results
             ("lost", Does::Unknown),
             ("hangs", Does::Hang),
         ] {
-            let deadline_ms = if name == "hangs" { 1_000 } else { 60_000 };
+            let deadline_ms = if name == "hangs" { 2_000 } else { 60_000 };
             let spec = world.tools.spec(name, EffectClass::ReadOnly, false);
             world.tools.add(ToolSpec { deadline_ms, ..spec });
             world.tools.set(name, does);
@@ -362,10 +351,13 @@ fn a_panic_a_failure_and_a_call_past_its_deadline_leave_the_others_their_results
             {
                 called(&world, tool, times);
             }
-            while !execution.is_finished() {
-                world.clock.advance(Duration::from_secs(1));
-                std::thread::sleep(Duration::from_millis(50));
-            }
+            // When every other call has answered, its deadline is the only one.
+            let others = [DEADLINE, Duration::from_mins(1)];
+            let hangs = Duration::from_secs(2);
+            world.pass_deadline(hangs, || {
+                let wakes = world.clock.wakes();
+                wakes.contains(&hangs) && !wakes.iter().any(|wake| others.contains(wake))
+            });
             execution.join().unwrap()
         });
         // A batch of which one call brought a result is no failure.
@@ -384,13 +376,7 @@ fn a_panic_a_failure_and_a_call_past_its_deadline_leave_the_others_their_results
         assert_eq!(failures, expected);
         // What answers after its deadline is a late outcome of its own step.
         world.tools.let_go();
-        for _ in 0..5_000 {
-            if world.count("outcome.late") == 1 {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        assert_eq!(world.count("outcome.late"), 1);
+        late(&world, 1);
     }
 }
 
@@ -662,8 +648,10 @@ fn over(world: &World, store: FaultyStore) -> (Result<Progress, GateError>, RunI
         let made = scope
             .spawn(move || block_on(held.propose(reads())).and_then(|_| block_on(held.execute())));
         while !made.is_finished() {
-            world.clock.advance(Duration::from_millis(1));
-            std::thread::sleep(Duration::from_millis(1));
+            match world.clock.next_wake().filter(|wake| *wake <= Duration::from_millis(50)) {
+                Some(wake) => world.clock.advance(wake),
+                None => std::thread::yield_now(),
+            }
         }
         made.join().unwrap()
     });

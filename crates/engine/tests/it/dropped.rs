@@ -9,7 +9,7 @@ use portcullis_engine::{Attached, Progress};
 use portcullis_testkit::block_on;
 
 use crate::batches::calls;
-use crate::world::{FakeTools, World, call};
+use crate::world::{FakeTools, World, call, until};
 
 /// Polls at most `times`; what it gave, if it came to an end.
 fn poll_times<F: Future + ?Sized>(future: &mut Pin<Box<F>>, times: u32) -> Option<F::Output> {
@@ -98,18 +98,10 @@ fn dropping_begin_or_attach_leaves_a_run_that_can_be_taken_up() {
             &mut Box::pin(gate.begin(world.scope(), world.task(Default::default()))),
             times,
         ));
-        let mut tries = 0;
-        while world.count("lease.released") < world.count("run.created").max(1) && tries < 5_000 {
-            std::thread::sleep(Duration::from_millis(1));
-            tries += 1;
-        }
+        until(|| world.count("lease.released") == 1);
         let run = world.only_run();
         drop(poll_times(&mut Box::pin(world.gate(2).attach(world.scope(), run)), times));
-        let mut tries = 0;
-        while world.count("lease.released") < 2 && tries < 5_000 {
-            std::thread::sleep(Duration::from_millis(1));
-            tries += 1;
-        }
+        until(|| world.count("lease.released") == 2);
         assert!(matches!(world.attach(3, run).unwrap(), Attached::Held(_, Progress::Open)));
     }
 }

@@ -27,7 +27,7 @@ use portcullis_store::memory::{Fault, MemoryStore};
 use portcullis_testkit::block_on;
 use portcullis_testkit::crash::CrashStore;
 
-use crate::world::{Does, FakeTools, World, call, turn};
+use crate::world::{Does, FakeTools, World, call, turn, until};
 
 #[test]
 fn a_live_lease_is_refused_without_a_write() {
@@ -97,12 +97,8 @@ fn closing_and_dropping_let_the_lease_go() {
     let (held, progress) = world.take(2, run);
     assert_eq!(progress, Progress::Open);
     drop(held);
-    // The release runs beside us; it is recorded before long.
-    let mut tries = 0;
-    while world.count("lease.released") < 2 && tries < 5_000 {
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
+    // The release runs beside us.
+    until(|| world.count("lease.released") == 2);
     assert_eq!(world.take(3, run).1, Progress::Open);
 }
 
@@ -112,15 +108,10 @@ fn the_heartbeat_prolongs_a_lease_past_its_term() {
     let mut held = world.begin();
     let run = held.run();
     for _ in 0..6 {
-        // Wait until the heartbeat sleeps, then let it wake once.
-        let mut tries = 0;
-        while world.clock.next_wake().is_none() && tries < 5_000 {
-            std::thread::sleep(Duration::from_millis(1));
-            tries += 1;
-        }
+        asleep(&world);
         world.clock.advance(Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(20));
     }
+    asleep(&world);
     assert!(matches!(world.attach(2, run), Err(GateError::Store(StoreError::Leased { .. }))));
     assert_eq!(turn(&mut held, call("write", 1)), Progress::Observed);
 }
@@ -248,23 +239,13 @@ fn an_outcome_after_the_term_is_late_though_nobody_took_the_run_up() {
 pub(crate) fn beat_as_planned(world: &World) {
     let planned = world.store.planned_renewals();
     beat(world);
-    let mut tries = 0;
-    while world.store.planned_renewals() == planned {
-        assert!(tries < 10_000, "nothing was renewed");
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
+    until(|| world.store.planned_renewals() < planned);
 }
 
 /// Waits until the heartbeat has taken its answer in and sleeps again.
 #[track_caller]
 pub(crate) fn asleep(world: &World) {
-    let mut tries = 0;
-    while world.clock.next_wake().is_none() {
-        assert!(tries < 10_000, "the heartbeat has stopped");
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
+    until(|| world.clock.next_wake().is_some());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use portcullis_canon::{Limits as JsonLimits, Object, Value, parse};
@@ -26,7 +27,7 @@ use portcullis_testkit::block_on;
 use portcullis_testkit::ports::ManualClock;
 
 use crate::unknown::{crashed, poll_once};
-use crate::world::{Does, FakeTools, World, ask, call, turn};
+use crate::world::{DEADLINE, Does, FakeTools, World, ask, call, turn};
 
 const KEYED: &str = r#"{"type":"object","additionalProperties":false,"required":["n","key"],
     "properties":{"n":{"type":"integer"},"key":{"type":"string","maxLength":64}}}"#;
@@ -61,14 +62,11 @@ fn world(blocks: bool) -> World {
     World::with_tools(tools)
 }
 
-/// Executes a call whose tool hangs, and moves time until it is over.
-fn overdue(world: &World, held: &mut HeldRun, tool: &str) -> Progress {
+/// Executes a call, and lets the deadline pass of what hangs in it.
+fn overdue(world: &World, held: &mut HeldRun, tool: &str, hangs: impl Fn() -> bool) -> Progress {
     std::thread::scope(|scope| {
         let executing = scope.spawn(|| turn(held, call(tool, 1)));
-        while !executing.is_finished() {
-            world.clock.advance(Duration::from_secs(1));
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        world.pass_deadline(DEADLINE, hangs);
         executing.join().unwrap()
     })
 }
@@ -106,7 +104,7 @@ fn unknown_then(
     let mut held = world.begin();
     let run = held.run();
     let progress = match how {
-        Failure::Timeout => overdue(world, &mut held, tool),
+        Failure::Timeout => overdue(world, &mut held, tool, || world.tools.effects(tool) > 0),
         _ => turn(&mut held, call(tool, 1)),
     };
     (run, Ok(progress))
@@ -340,7 +338,8 @@ fn a_probe_past_its_deadline_leaves_it_to_a_person() {
     world.tools.set("sent", Does::Hang);
     world.tools.first("mail", Does::Unknown);
     let mut held = world.begin();
-    assert!(matches!(overdue(&world, &mut held, "mail"), Progress::Waiting(_)));
+    let hangs = || world.tools.effects("sent") > 0;
+    assert!(matches!(overdue(&world, &mut held, "mail", hangs), Progress::Waiting(_)));
     assert_eq!(findings(&world), [Found::Unknown]);
     world.tools.let_go();
 }
@@ -492,10 +491,12 @@ fn a_host_that_ends_its_process_twice_is_not_asked_again_and_a_person_is() {
 }
 
 /// Answers nothing, ever.
-struct Silent;
+#[derive(Default)]
+struct Silent(AtomicBool);
 
 impl Reconcile for Silent {
     fn reconcile(&self, _: &Card) -> BoxFuture<'_, Reconciled> {
+        self.0.store(true, Ordering::SeqCst);
         Box::pin(std::future::pending())
     }
 }
@@ -588,11 +589,13 @@ fn after_the_term_the_host_is_not_asked_any_more() {
 #[test]
 fn a_host_that_does_not_answer_within_the_tools_deadline_leaves_it_to_a_person() {
     let mut world = world(true);
-    world.reconcile = Some(Arc::new(Silent));
+    let silent = Arc::new(Silent::default());
+    world.reconcile = Some(Arc::clone(&silent) as Arc<dyn Reconcile>);
     world.tools.first("write", Does::Unknown);
     let mut held = world.begin();
+    let hangs = || silent.0.load(Ordering::SeqCst);
     let before = world.clock_now();
-    assert!(matches!(overdue(&world, &mut held, "write"), Progress::Waiting(_)));
+    assert!(matches!(overdue(&world, &mut held, "write", hangs), Progress::Waiting(_)));
     assert_eq!(findings(&world), [Found::Unknown]);
     let waited = world.clock_now().micros_since(before);
     assert!((5_000_000..30_000_000).contains(&waited), "{waited} µs");

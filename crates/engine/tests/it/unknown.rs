@@ -1,7 +1,6 @@
 //! Unknown outcomes: crash, timeout, panic, lost connection. Nothing runs again by itself.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use portcullis_domain::approval::Answer;
 use portcullis_domain::label::{Labels, Name, Origin};
@@ -17,7 +16,7 @@ use portcullis_engine::{Attached, Progress, Reconcile, Reconciled};
 use portcullis_policy::Outcome;
 use portcullis_testkit::block_on;
 
-use crate::world::{Does, FakeTools, World, call, turn};
+use crate::world::{DEADLINE, Does, FakeTools, World, call, turn, until};
 
 /// A run whose process died between the intent of `tool` and its outcome.
 pub(crate) fn crashed(world: &World, tool: &str) -> portcullis_domain::id::RunId {
@@ -136,24 +135,12 @@ fn a_change_past_its_deadline_is_a_question_and_its_answer_is_late() {
     let run = held.run();
     let progress = std::thread::scope(|scope| {
         let executing = scope.spawn(|| turn(&mut held, call("write", 1)));
-        while world.tools.effects("write") == 0 {
-            std::thread::yield_now();
-        }
-        // The deadline sleeper registers after the call began; keep moving time until it woke.
-        while !executing.is_finished() {
-            world.clock.advance(Duration::from_secs(1));
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        world.pass_deadline(DEADLINE, || world.tools.effects("write") > 0);
         executing.join().unwrap()
     });
     assert!(matches!(progress, Progress::Waiting(_)));
     world.tools.let_go();
-    let mut tries = 0;
-    while world.count("outcome.late") == 0 && tries < 5_000 {
-        std::thread::sleep(Duration::from_millis(1));
-        tries += 1;
-    }
-    assert_eq!(world.count("outcome.late"), 1);
+    until(|| world.count("outcome.late") == 1);
     assert_eq!(
         world.question(run).kind,
         QuestionKind::UnknownOutcome,
@@ -165,17 +152,14 @@ fn a_change_past_its_deadline_is_a_question_and_its_answer_is_late() {
 fn abandoned_calls_take_their_places_and_then_calls_are_refused() {
     let world = World::new();
     world.tools.set("look", Does::Hang);
-    for expected in [Failure::Timeout, Failure::Timeout] {
+    for before in 0..2 {
         let mut held = world.begin();
         let run = held.run();
         std::thread::scope(|scope| {
-            let executing = scope.spawn(|| turn(&mut held, call("look", 1)));
-            while !executing.is_finished() {
-                world.clock.advance(Duration::from_secs(1));
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            scope.spawn(|| turn(&mut held, call("look", 1)));
+            world.pass_deadline(DEADLINE, || world.tools.effects("look") > before);
         });
-        assert_eq!(world.step(run, 0).observation.unwrap().failure, Some(expected));
+        assert_eq!(world.step(run, 0).observation.unwrap().failure, Some(Failure::Timeout));
     }
     let mut held = world.begin();
     let run = held.run();

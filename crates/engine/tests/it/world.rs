@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use portcullis_audit::keys::{KeyEntry, Keyring, SigningKey};
 use portcullis_canon::{Limits as JsonLimits, Value, parse};
@@ -135,6 +136,14 @@ impl World {
             entropy,
             scope: Scope::of_file_owner(),
         }
+    }
+
+    /// Lets the deadline pass of what hangs: once it was begun and is waited for, and no further, so that nothing that
+    /// comes after it is late too.
+    #[track_caller]
+    pub(crate) fn pass_deadline(&self, deadline: Duration, hangs: impl Fn() -> bool) {
+        until(|| hangs() && self.clock.wakes().contains(&LOOK));
+        self.clock.advance(deadline);
     }
 
     pub(crate) fn clock_now(&self) -> portcullis_domain::time::Timestamp {
@@ -302,6 +311,22 @@ impl World {
 
     pub(crate) fn content(&self, bytes: &[u8]) -> Content {
         Content::seal(bytes.to_vec(), self.entropy.as_ref())
+    }
+}
+
+/// The deadline of a tool that states no other.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long a call is waited for before it is looked whether its run has ended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits for what another thread does.
+#[track_caller]
+pub(crate) fn until(holds: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come to pass");
+        std::thread::yield_now();
     }
 }
 
