@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use portcullis_canon::{Limits, Value, parse};
 
 use crate::home::{Home, text};
-use crate::proxy::{ASKS, CREATE, DELETE, Host, MAKES, Reply, lock_files, started};
+use crate::proxy::{
+    ASKS, CREATE, DELETE, Host, MAKES, Reply, in_time, lock_files, started, until_started,
+};
 
 /// What the stateless revision says with each request.
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
@@ -198,11 +200,7 @@ fn a_door_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_writ
     let held = lock_files(&home);
     let mut door = Door::start(&home, &rules, &[]);
     let _asked = door.send_call("files_delete", DELETE);
-    let until = Instant::now() + Duration::from_secs(60);
-    while started(&home.db()) == 0 {
-        assert!(Instant::now() < until, "it does not begin");
-        std::thread::yield_now();
-    }
+    until_started(&home);
     door.signal(rustix::process::Signal::KILL);
     door.child.wait().unwrap();
     let door = Door::start(&home, &rules, &[]);
@@ -246,23 +244,24 @@ fn a_pipe_and_a_door_on_one_database_make_one_change() {
 
 #[test]
 fn what_is_on_its_way_finishes_and_is_answered_when_a_signal_comes() {
-    let home = Home::new();
-    home.write("files/old.txt", "old");
-    let held = lock_files(&home);
-    let door = Door::start(&home, &rules(&home, MAKES), &[]);
-    let asked = door.send_call("files_delete", DELETE);
-    let until = Instant::now() + Duration::from_secs(60);
-    while started(&home.db()) == 0 {
-        assert!(Instant::now() < until, "it does not begin");
-        std::thread::yield_now();
-    }
-    let place = door.place.clone();
-    let leaving = std::thread::spawn(move || door.leave());
-    while TcpStream::connect(&place).is_ok() {
-        assert!(Instant::now() < until, "it still lets hosts in");
-        std::thread::yield_now();
-    }
-    drop(held);
+    let (home, asked, leaving) = in_time(|sent| {
+        let home = Home::new();
+        home.write("files/old.txt", "old");
+        let held = lock_files(&home);
+        let door = Door::start(&home, &rules(&home, MAKES), &[]);
+        *sent = Instant::now();
+        let asked = door.send_call("files_delete", DELETE);
+        until_started(&home);
+        let place = door.place.clone();
+        let leaving = std::thread::spawn(move || door.leave());
+        let until = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(&place).is_ok() {
+            assert!(Instant::now() < until, "it still lets hosts in");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(held);
+        (home, asked, leaving)
+    });
     assert!(!asked.reply().failed);
     leaving.join().unwrap();
     assert!(!home.path("files/old.txt").exists());

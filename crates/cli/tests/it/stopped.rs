@@ -153,9 +153,8 @@ impl Drop for Deleting {
 #[test]
 fn a_process_that_was_stopped_starts_nothing_and_its_outcome_is_late() {
     for taken_up in [false, true] {
-        let mut run = Deleting::new();
+        let mut run = Deleting::and_within(LOCK_WAIT, |run| run.signal(Signal::STOP));
         let id = run.home.only_run();
-        run.signal(Signal::STOP);
         std::thread::sleep(2 * TERM + TERM / 5);
         if taken_up {
             // Somebody else goes on meanwhile: nobody can know what the stopped process does.
@@ -203,8 +202,8 @@ fn a_process_that_renews_its_lease_finishes_a_call_that_takes_longer() {
 /// Nothing lets the call come back: the lock is held all the time.
 #[test]
 fn a_run_that_another_process_cancels_waits_for_its_call_no_longer() {
-    // Early enough that the process sees it while its tool still waits.
-    let mut run = Deleting::and_within(LOCK_WAIT / 2, |run| {
+    // Early enough that the process, which looks each second, sees it while its tool still waits.
+    let mut run = Deleting::and_within(LOCK_WAIT / 4, |run| {
         let id = run.home.only_run();
         run.home.run(&["cancel", &id]).exits(0);
     });

@@ -150,7 +150,7 @@ async fn what_is_too_long_is_not_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_dawdles_is_left_and_others_are_served() {
     let world = World::new();
-    let brief = Duration::from_millis(300);
+    let brief = Duration::from_secs(2);
     let bounds = Bounds { head: brief, body: brief, ..Bounds::default() };
     let proxy = world.proxy_with(1, unnamed(&world));
     let door = Door::with(proxy, TOKEN, &Terms::default(), bounds).await;
@@ -186,7 +186,7 @@ async fn connections_and_bytes_are_bounded_and_who_waits_is_served_next() {
     drop(first);
     assert_eq!(second.await.unwrap(), "-");
 
-    let brief = Duration::from_millis(300);
+    let brief = Duration::from_secs(2);
     let bounds = Bounds { message_bytes: 100, body: brief, ..Bounds::default() };
     let proxy = world.proxy_with(1, unnamed(&world));
     let narrow = Door::with(proxy, TOKEN, &Terms::default(), bounds).await;
