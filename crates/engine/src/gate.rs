@@ -54,7 +54,8 @@ impl Gate {
     }
 
     /// Creates the run that has this id, as [`Gate::begin`] does; the task's thread is opened where there is none yet. Of
-    /// several that begin it at once, one does.
+    /// several that begin it at once, one does. This append is written, and synced by the next one that is: a run that
+    /// nothing was done in may be lost with the power, and whoever has its id begins it again.
     ///
     /// # Errors
     /// [`portcullis_domain::ports::StoreError::Stale`] when somebody else began the run, or opened the thread, first: look

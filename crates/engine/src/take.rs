@@ -135,7 +135,11 @@ async fn create(
     let salt_bytes = salt.bytes().to_vec();
     let goal = task.goal.clone();
     let now = parts.clock.now();
-    parts.store.append(scope, first_append(parts, now, task, (run, root, opens), salt)).await?;
+    // Whoever names a run asks again for one that was lost with the power, and then begins it: nothing was done in it that
+    // a synced append does not come before.
+    let durability = if named.is_some() { Durability::Written } else { Durability::Synced };
+    let first = first_append(parts, now, task, (run, root, opens), salt);
+    parts.store.append(scope, Append { durability, ..first }).await?;
     let gone = GateError::Bug("a created run is gone");
     let state = parts.store.run(scope, run).await?.ok_or(gone.clone())?;
     // Whoever is stopped here for a whole term finds another's lease, and must not take it for its own.

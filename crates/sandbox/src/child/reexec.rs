@@ -13,7 +13,7 @@ use rustix::process::{
     setrlimit, setsid, test_kill_process, umask,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, disable_transparent_huge_pages,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
@@ -59,6 +59,8 @@ fn become_program(socket: &mut UnixStream) -> Result<Infallible, Failure> {
     rustix::stdio::dup2_stdin(&stdin).map_err(failed(Stage::Orders))?;
     drop(stdin);
 
+    // What the gate's own process does without, and programs would inherit. A kernel that has none refuses.
+    let _refused = disable_transparent_huge_pages(false);
     setsid().map_err(failed(Stage::Session))?;
     die_with(orders.parent).map_err(failed(Stage::ParentDeath))?;
     limit(Resource::Core, 0).map_err(failed(Stage::Limits))?;

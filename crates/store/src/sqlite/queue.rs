@@ -113,6 +113,8 @@ impl<T> Queue<T> {
             }
             state.weight = state.weight.saturating_add(weight);
             state.waiting.push_back((weight, item));
+            // Whoever is woken would only wait for the lock.
+            drop(state);
             self.filled.notify_one();
             Poll::Ready(Ok(()))
         })

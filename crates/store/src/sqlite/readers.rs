@@ -1,7 +1,7 @@
-//! Reads on threads of their own: a caller waits for an answer, never for the disk.
+//! Where reads run: on the store's own threads, or on the caller's for what is one row, when nobody else is about.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use futures_channel::oneshot;
@@ -10,6 +10,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::fault::refusal;
 use super::queue::Queue;
+use super::writing::Committing;
 
 /// How many reads run at once.
 pub(super) const READERS: usize = 2;
@@ -19,28 +20,40 @@ const WAITING: usize = 256;
 
 type Read = Box<dyn FnOnce(Result<&Connection, StoreError>) + Send>;
 
-/// The reading threads. Dropping it waits until they are done.
+/// The connections that read, and a thread for each. Dropping it waits until they are done.
 pub(super) struct Readers {
-    queue: Arc<Queue<Read>>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Queue<Read>,
+    /// Each is used by its own thread, and by callers while that has nothing to do.
+    connections: Vec<Mutex<Connection>>,
+    committing: Committing,
 }
 
 impl Readers {
     /// Starts one thread for each connection.
-    pub(super) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue::new(WAITING, WAITING));
-        let mut readers = Self { queue: Arc::clone(&queue), threads: Vec::new() };
-        for conn in connections {
-            let queue = Arc::clone(&queue);
+    pub(super) fn start(
+        connections: Vec<Connection>,
+        committing: Committing,
+    ) -> std::io::Result<Self> {
+        let connections: Vec<_> = connections.into_iter().map(Mutex::new).collect();
+        let queue = Queue::new(WAITING, WAITING);
+        let shared = Arc::new(Shared { queue, connections, committing });
+        let mut readers = Self { shared: Arc::clone(&shared), threads: Vec::new() };
+        for number in 0..shared.connections.len() {
+            let shared = Arc::clone(&shared);
             let name = "portcullis-read".to_owned();
             readers
                 .threads
-                .push(thread::Builder::new().name(name).spawn(move || serve(&conn, &queue))?);
+                .push(thread::Builder::new().name(name).spawn(move || shared.serve(number))?);
         }
         Ok(readers)
     }
 
-    /// Runs `read` in a transaction of its own.
+    /// Runs `read` in a transaction of its own, on one of the store's threads.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -50,26 +63,62 @@ impl Readers {
             // A caller that is gone does not want its answer.
             drop(reply.send(conn.and_then(read)));
         });
-        self.queue.push(job, 1).await.map_err(|_| StoreError::Closed)?;
+        self.shared.queue.push(job, 1).await.map_err(|_| StoreError::Closed)?;
         answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    /// The same for what ends soon, such as a look for one row: where callers commit, this runs on their threads too.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let Some(conn) = self.shared.free() else { return self.run(read).await };
+        let mut found = Err(StoreError::Closed);
+        guarded(&conn, |conn| found = conn.and_then(read));
+        found
     }
 }
 
-fn serve(conn: &Connection, queue: &Queue<Read>) {
-    conn.set_prepared_statement_cache_capacity(64);
-    while queue.wait() {
-        let reads = queue.take(1);
-        for read in reads {
-            // A read that panics answers nobody; the transaction ends while unwinding.
-            let ran = catch_unwind(AssertUnwindSafe(|| in_transaction(conn, read)));
-            if ran.is_err() {
-                tracing::error!("a read of the store panicked");
+impl Shared {
+    fn serve(&self, number: usize) {
+        let Some(own) = self.connections.get(number) else { return };
+        lock(own).set_prepared_statement_cache_capacity(64);
+        while self.queue.wait() {
+            // Taken under the lock: what a thread waits with, another could have begun.
+            let conn = lock(own);
+            for read in self.queue.take(1) {
+                guarded(&conn, read);
             }
         }
     }
+
+    /// A connection that nobody uses, where callers may.
+    fn free(&self) -> Option<MutexGuard<'_, Connection>> {
+        if self.committing != Committing::Caller || !self.queue.is_idle() {
+            return None;
+        }
+        self.connections.iter().find_map(|conn| match conn.try_lock() {
+            Ok(conn) => Some(conn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
 }
 
-fn in_transaction(conn: &Connection, read: Read) {
+fn lock(conn: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    // No read panics past `guarded`, which ends its transaction.
+    conn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A read that panics answers nobody; the transaction ends while unwinding.
+fn guarded(conn: &Connection, read: impl FnOnce(Result<&Connection, StoreError>)) {
+    let ran = catch_unwind(AssertUnwindSafe(|| in_transaction(conn, read)));
+    if ran.is_err() {
+        tracing::error!("a read of the store panicked");
+    }
+}
+
+fn in_transaction(conn: &Connection, read: impl FnOnce(Result<&Connection, StoreError>)) {
     match Transaction::new_unchecked(conn, TransactionBehavior::Deferred) {
         Ok(tx) => read(Ok(&tx)),
         Err(error) => read(Err(refusal(&error))),
@@ -78,7 +127,7 @@ fn in_transaction(conn: &Connection, read: Read) {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.queue.close();
+        self.shared.queue.close();
         for thread in self.threads.drain(..) {
             // The last handle may be dropped by a reader itself.
             if thread.thread().id() != thread::current().id() {

@@ -159,7 +159,7 @@ impl SqliteStore {
             path: path.clone(),
             source: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
         };
-        let readers = Readers::start(connections).map_err(system)?;
+        let readers = Readers::start(connections, opening.committing).map_err(system)?;
         let writing = match mode {
             OpenMode::ReadOnly => None,
             OpenMode::CreateOrOpen | OpenMode::Existing => {
@@ -202,6 +202,16 @@ impl SqliteStore {
 
     async fn submit(&self, scope: &Scope, append: Append) -> Result<Committed, StoreError> {
         self.writing()?.append(scope.tenant().clone(), append).await
+    }
+
+    /// A read that ends soon.
+    fn look<'a, T: Send + 'static>(
+        &'a self,
+        scope: &Scope,
+        look: impl FnOnce(&Connection, &Tenant) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        let tenant = scope.tenant().clone();
+        Box::pin(self.readers.look(move |conn| look(conn, &tenant)))
     }
 
     fn read<'a, T: Send + 'static>(
@@ -278,7 +288,7 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         run: RunId,
     ) -> BoxFuture<'a, Result<Option<RunState>, StoreError>> {
-        self.read(scope, move |conn, tenant| read::run(conn, tenant, run))
+        self.look(scope, move |conn, tenant| read::run(conn, tenant, run))
     }
 
     fn lease<'a>(
@@ -286,7 +296,7 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         run: RunId,
     ) -> BoxFuture<'a, Result<Option<LeaseTerm>, StoreError>> {
-        self.read(scope, move |conn, tenant| read::lease(conn, tenant, run))
+        self.look(scope, move |conn, tenant| read::lease(conn, tenant, run))
     }
 
     fn thread<'a>(
@@ -294,7 +304,7 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         thread: ThreadId,
     ) -> BoxFuture<'a, Result<Option<Thread>, StoreError>> {
-        self.read(scope, move |conn, tenant| {
+        self.look(scope, move |conn, tenant| {
             Ok(lookup::thread(conn, thread)?.filter(|thread| thread.tenant == *tenant))
         })
     }
@@ -304,7 +314,7 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         budget: BudgetId,
     ) -> BoxFuture<'a, Result<Option<Budget>, StoreError>> {
-        self.read(scope, move |conn, tenant| {
+        self.look(scope, move |conn, tenant| {
             Ok(lookup::budget(conn, budget)?.filter(|budget| budget.tenant == *tenant))
         })
     }
@@ -322,11 +332,11 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         digest: Digest,
     ) -> BoxFuture<'a, Result<Option<Content>, StoreError>> {
-        self.read(scope, move |conn, tenant| read::content(conn, tenant, digest))
+        self.look(scope, move |conn, tenant| read::content(conn, tenant, digest))
     }
 
     fn spec(&self, digest: Digest) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
-        Box::pin(self.readers.run(move |conn| read::spec(conn, digest)))
+        Box::pin(self.readers.look(move |conn| read::spec(conn, digest)))
     }
 
     fn runs<'a>(
@@ -361,7 +371,8 @@ impl Store for SqliteStore {
         run: RunId,
         page: Page,
     ) -> BoxFuture<'a, Result<Rows<Step>, StoreError>> {
-        self.read(scope, move |conn, tenant| read::steps(conn, tenant, run, page))
+        let steps = move |conn: &Connection, tenant: &Tenant| read::steps(conn, tenant, run, page);
+        if page.limit <= 1 { self.look(scope, steps) } else { self.read(scope, steps) }
     }
 
     fn questions<'a>(
@@ -396,7 +407,7 @@ impl Store for SqliteStore {
         scope: &'a Scope,
         question: QuestionId,
     ) -> BoxFuture<'a, Result<Vec<Approval>, StoreError>> {
-        self.read(scope, move |conn, tenant| read::approvals(conn, tenant, question))
+        self.look(scope, move |conn, tenant| read::approvals(conn, tenant, question))
     }
 
     fn open_outcomes<'a>(
