@@ -11,10 +11,10 @@ use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
 use portcullis_egress::{CredentialFault, CredentialRef, Credentials, Egress, RulesFault};
 use portcullis_mcp::{
-    Answer, Asks, CallFailure, Fate, FileFault, Http, Listing, LoadReport, MAX_MANIFEST_BYTES,
-    Manifest, ManifestError, McpOffers, McpTools, Offer, OfferFate, OfferKind, OfferLine,
-    OfferTerms, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session, SessionError,
-    Severity, Stdio, StdioServer, Terms, Told,
+    Answer, Asks, CallFailure, Fate, FileFault, Http, Leave, Listing, LoadReport,
+    MAX_MANIFEST_BYTES, Manifest, ManifestError, McpOffers, McpTools, Offer, OfferFate, OfferKind,
+    OfferLine, OfferTerms, OpenError, Opening, PinnedFiles, PinnedTools, Reopening, Session,
+    SessionError, Severity, Stdio, StdioServer, Terms, Told,
 };
 use portcullis_sandbox::child::{DEFAULT_PATH, find_program};
 use tokio::task::JoinSet;
@@ -209,10 +209,10 @@ impl Session for Housed {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
-        self.session.call(tool, arguments, deadline, told)
+        self.session.call(tool, arguments, leave, told)
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {

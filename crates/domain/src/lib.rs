@@ -38,6 +38,7 @@ pub mod request;
 pub mod row;
 pub mod run;
 pub mod scope;
+pub mod standing;
 pub mod step;
 pub mod stream;
 pub mod tally;

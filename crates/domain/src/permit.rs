@@ -20,6 +20,7 @@ use crate::id::{RunId, StepId};
 use crate::ports::{Append, Committed, Condition, Durability, NewEvent, Store, StoreError};
 use crate::question::Card;
 use crate::scope::Scope;
+use crate::standing::Standing;
 
 pub use batch::{BatchCall, BatchIntent, BatchReceipt, commit_batch};
 
@@ -55,6 +56,7 @@ pub struct Receipt {
 #[derive(Debug)]
 pub struct Permit {
     call: SealedCall,
+    standing: Standing,
 }
 
 #[derive(Debug)]
@@ -137,11 +139,27 @@ impl Receipt {
 
     /// The permit, and what was committed.
     pub fn into_permit(self) -> (Permit, Committed) {
-        (Permit { call: self.call }, self.committed)
+        (Permit::new(self.call), self.committed)
     }
 }
 
 impl Permit {
+    const fn new(call: SealedCall) -> Self {
+        Self { call, standing: Standing::always() }
+    }
+
+    /// The same call, which may begin only while this holds.
+    pub fn while_standing(mut self, standing: Standing) -> Self {
+        self.standing = standing;
+        self
+    }
+
+    /// Asked right before what cannot be taken back, by every tool that waits for anything before that.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     /// The tool.
     #[must_use]
     pub fn tool(&self) -> &str {

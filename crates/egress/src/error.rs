@@ -144,6 +144,12 @@ pub enum Fault {
         /// The host.
         host: String,
     },
+    /// Whoever asked said right before it left that it must not any more.
+    #[error("the request to `{host}` was withdrawn before it left")]
+    Withdrawn {
+        /// The host.
+        host: String,
+    },
     /// The answer points elsewhere. It is never followed.
     #[error(
         "`{host}` answered with a redirect ({status}), which is never followed; name the final URL"
@@ -217,7 +223,8 @@ impl EgressError {
             | Fault::NotAdmitted { .. }
             | Fault::Address { .. }
             | Fault::Encoded { .. }
-            | Fault::TooLarge { .. } => Disposition::Refuse,
+            | Fault::TooLarge { .. }
+            | Fault::Withdrawn { .. } => Disposition::Refuse,
             Fault::ClearCredential { .. }
             | Fault::Tls { .. }
             | Fault::Redirect { .. }

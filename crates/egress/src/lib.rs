@@ -59,6 +59,7 @@ mod retry_after;
 mod dial;
 mod echo;
 mod egress;
+mod leaving;
 mod tls;
 mod transport;
 

@@ -1,10 +1,12 @@
 //! A request: what is sent where, with which credential by name, and how long and how much is waited for.
 
 use std::fmt;
+use std::sync::Arc;
 
 use reqwest::header::{HeaderName, HeaderValue};
 
 use crate::credentials::CredentialRef;
+use crate::leaving::Word;
 use crate::rules::Deadlines;
 use crate::target::Target;
 
@@ -95,6 +97,7 @@ pub struct Request {
     pub(crate) deadlines: Option<Deadlines>,
     pub(crate) max_body: Option<u64>,
     pub(crate) media: Option<&'static str>,
+    pub(crate) word: Option<Word>,
 }
 
 impl Request {
@@ -110,6 +113,7 @@ impl Request {
             deadlines: None,
             max_body: None,
             media: None,
+            word: None,
         }
     }
 
@@ -158,6 +162,15 @@ impl Request {
     #[must_use]
     pub const fn max_body(mut self, bytes: u64) -> Self {
         self.max_body = Some(bytes);
+        self
+    }
+
+    /// Asked once, right before the request leaves: after its credential was had and its connection was made, however long
+    /// that took. Where the answer is no, nothing of it leaves ([`Fault::Withdrawn`](crate::Fault::Withdrawn)). A request
+    /// without a body is asked about before its connection is made.
+    #[must_use]
+    pub fn while_true(mut self, word: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.word = Some(Arc::new(word));
         self
     }
 

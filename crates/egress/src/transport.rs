@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::dial::Dialler;
 use crate::error::{EgressError, Fault, Phase, Sent};
+use crate::leaving::{Leaving, Parcel};
 use crate::names::Names;
 use crate::request::{MAX_REQUEST_BODY, Method, Request};
 use crate::response::{Bounds, Headers, Incoming};
@@ -83,17 +84,25 @@ impl Transport {
         let limit = request.max_body.unwrap_or(u64::MAX).min(self.rules.max_body);
         let (method, media, target) = (request.method, request.media, request.target.clone());
         let host = target.host().to_owned();
+        let leaving = Leaving::new(request.word.clone());
+        let withdrawn = || EgressError::nothing_sent(Fault::Withdrawn { host: host.clone() });
+        if request.body.as_ref().is_none_or(Vec::is_empty) && !leaving.leaves() {
+            return Err(withdrawn());
+        }
 
         let header_ends = Instant::now() + deadlines.header;
         let ends = started + deadlines.total;
         let (until, phase) =
             if ends <= header_ends { (ends, Phase::Total) } else { (header_ends, Phase::Header) };
-        let sending = self.client.execute(wire(request, injected));
+        let sending = self.client.execute(wire(request, injected, &leaving));
         let Ok(answered) = tokio::time::timeout_at(until, sending).await else {
-            let fault = Fault::Deadline { host, phase };
-            return Err(EgressError { fault, sent: Sent::Perhaps });
+            let sent = if leaving.has_left() { Sent::Perhaps } else { Sent::Nothing };
+            return Err(EgressError { fault: Fault::Deadline { host, phase }, sent });
         };
-        let response = answered.map_err(|error| explain(&error, &target))?;
+        let response = answered.map_err(|error| match leaving.is_withdrawn() {
+            true => withdrawn(),
+            false => explain(&error, &target, leaving.has_left()),
+        })?;
         judge_head(&response, method, media, limit, &host).map_err(EgressError::answered)?;
         Ok(Incoming {
             status: response.status().as_u16(),
@@ -122,7 +131,11 @@ fn check(request: &Request, deadlines: Deadlines) -> Result<(), Fault> {
 }
 
 /// The request as the library takes it.
-fn wire(request: Request, injected: Option<(HeaderName, HeaderValue)>) -> reqwest::Request {
+fn wire(
+    request: Request,
+    injected: Option<(HeaderName, HeaderValue)>,
+    leaving: &Leaving,
+) -> reqwest::Request {
     let mut wire = reqwest::Request::new(request.method.wire(), request.target.url().clone());
     let headers = wire.headers_mut();
     // Compressed bodies are not read, so that the bytes that are counted are those that are handed out.
@@ -138,7 +151,9 @@ fn wire(request: Request, injected: Option<(HeaderName, HeaderValue)>) -> reqwes
         headers.insert(name, value);
     }
     match request.body {
-        Some(body) if !body.is_empty() => *wire.body_mut() = Some(body.into()),
+        Some(body) if !body.is_empty() => {
+            *wire.body_mut() = Some(reqwest::Body::wrap(Parcel::new(leaving.clone(), body)));
+        }
         // The library says nothing of a body that is not there, and some servers want to hear it (RFC 9110, section 8.6).
         _ if matches!(request.method, Method::Post | Method::Put | Method::Patch) => {
             wire.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
@@ -198,7 +213,7 @@ fn is_media(headers: &HeaderMap, expected: &str) -> bool {
 }
 
 /// What became of a request that brought no head. The library's own text has the URL in it and is thrown away.
-fn explain(error: &reqwest::Error, target: &Target) -> EgressError {
+fn explain(error: &reqwest::Error, target: &Target, has_left: bool) -> EgressError {
     let host = || target.host().to_owned();
     if error.is_connect() {
         // Until there is a connection, nothing of the request has left.
@@ -218,7 +233,8 @@ fn explain(error: &reqwest::Error, target: &Target) -> EgressError {
     if error.is_builder() {
         return EgressError::nothing_sent(Fault::Malformed("the HTTP library refuses it"));
     }
-    EgressError { fault: Fault::Lost { host: host() }, sent: Sent::Perhaps }
+    let sent = if has_left { Sent::Perhaps } else { Sent::Nothing };
+    EgressError { fault: Fault::Lost { host: host() }, sent }
 }
 
 /// An error and what is behind it. What an `io::Error` carries is no source of it, so that is looked into as well.

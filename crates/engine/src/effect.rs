@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{Place, Spawn, SpawnError, ToolFailure, ToolOutput, ToolSource};
+use portcullis_domain::standing::Standing;
 
 use crate::core::Core;
 
@@ -87,7 +88,7 @@ impl Core {
         if self.require_cover(deadline).await.is_err() {
             return Performed::NotBegun(NotBegun::Uncovered);
         }
-        let call = answer(source, permit);
+        let call = answer(source, permit.while_standing(self.standing()));
         match place {
             Some(place) => match begin_at(place, call) {
                 Ok(running) => hear(running, self.cut(deadline)).await,
@@ -117,7 +118,7 @@ impl Core {
         let ended = self.cut(longest).shared();
         let begun = calls.into_iter().map(|Beside { source, permit, place }| {
             let deadline = permit.deadline();
-            let call = answer(source, permit);
+            let call = answer(source, permit.while_standing(self.standing()));
             let begun = match place {
                 Some(place) => begin_at(place, call),
                 None => begin_task(self.parts.spawn.as_ref(), call),
@@ -144,6 +145,12 @@ impl Core {
             }
         });
         join_all(heard).await
+    }
+
+    /// Whether what was permitted and has not begun may still begin.
+    fn standing(&self) -> Standing {
+        let (hold, clock) = (Arc::clone(&self.hold), Arc::clone(&self.parts.clock));
+        Standing::of(move || hold.stands(clock.now()))
     }
 
     /// Waits until so much time has passed, or until the run has ended: as soon as this process hears of it, and where

@@ -85,6 +85,12 @@ impl Hold {
         self.term().over
     }
 
+    /// Whether the run is held here at this time, so far as this process knows, and has not ended.
+    pub(crate) fn stands(&self, now: Timestamp) -> bool {
+        let term = *self.term();
+        !term.over && !term.ended && now < term.until
+    }
+
     /// Says that a call which may take so long is polled in the run's task, until the answer is dropped.
     pub(crate) fn open_call(&self, now: Monotonic, deadline: Duration) -> OpenCall<'_> {
         self.call_until.store(after(now.0, deadline), Ordering::Release);

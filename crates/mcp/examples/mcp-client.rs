@@ -109,7 +109,10 @@ impl User {
             calls = tools.map(|tool| (tool.name().to_owned(), arguments(tool.raw()))).collect();
         }
         for (tool, arguments) in calls {
-            println!("{tool}: {:?}", session.call(&tool, arguments, PATIENCE, &|_| {}).await);
+            println!(
+                "{tool}: {:?}",
+                session.call(&tool, arguments, PATIENCE.into(), &|_| {}).await
+            );
         }
         session.close().await;
         Ok(())

@@ -57,7 +57,7 @@ pub use serve::{
     MAX_MESSAGE_BYTES, ServeError, Served, ServedKinds, ServedTool, serve,
 };
 pub use session::{
-    Answer, Asks, Block, Body, CallFailure, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,
+    Answer, Asks, Block, Body, CallFailure, Leave, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,
     Session, SessionError,
 };
 pub use source::{McpTools, OpenError, PinnedTools, listed};

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
 use crate::progress::Told;
-use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
+use crate::session::{Answer, Asks, CallFailure, Leave, Session, SessionError};
 
 /// The wait before the second new session in a row; each further one waits twice as long, up to the longest.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -144,11 +144,11 @@ impl Session for Reopening {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         let session = Arc::clone(&self.current().session);
-        Box::pin(async move { session.call(tool, arguments, deadline, told).await })
+        Box::pin(async move { session.call(tool, arguments, leave, told).await })
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {
@@ -224,7 +224,7 @@ mod tests {
             &'a self,
             _: &'a str,
             _: Object,
-            _: Duration,
+            _: Leave,
             _: Told<'a>,
         ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
             self.calls.fetch_add(1, Ordering::SeqCst);
@@ -296,7 +296,7 @@ mod tests {
         }
 
         async fn call(&self) -> CallFailure {
-            self.session.call("a", Object::new(), GOOD, &|_| {}).await.unwrap_err()
+            self.session.call("a", Object::new(), GOOD.into(), &|_| {}).await.unwrap_err()
         }
     }
 

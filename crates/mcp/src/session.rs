@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use portcullis_canon::{Object, Value};
 use portcullis_domain::ports::BoxFuture;
+use portcullis_domain::standing::Standing;
 
 use crate::listing::{Listing, ListingError};
 use crate::offer::{Offer, OfferError, OfferKind};
@@ -18,7 +19,7 @@ pub trait Session: Send + Sync {
     /// [`SessionError`] says at which stage it failed.
     fn list(&self) -> BoxFuture<'_, Result<Listing, SessionError>>;
 
-    /// Calls one tool, at most once. A call that was begun is never sent again. Where the server says how far it is, that is
+    /// Calls one tool, at most once, and only while its leave stands. A call that was begun is never sent again. Where the server says how far it is, that is
     /// told on.
     ///
     /// # Errors
@@ -27,7 +28,7 @@ pub trait Session: Send + Sync {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>>;
 
@@ -101,6 +102,22 @@ pub enum SessionError {
     /// What it listed beside its tools cannot be used.
     #[error(transparent)]
     Offers(#[from] OfferError),
+}
+
+/// How long a call is waited for, and whether it may still be sent.
+#[derive(Clone, Debug)]
+pub struct Leave {
+    /// From now until the answer has to be there.
+    pub deadline: Duration,
+    /// Asked right before the first byte is sent: where it says no, nothing is.
+    pub standing: Standing,
+}
+
+impl From<Duration> for Leave {
+    /// A call that needs no lease.
+    fn from(deadline: Duration) -> Self {
+        Self { deadline, standing: Standing::always() }
+    }
 }
 
 /// What a server is asked for beside calls of its tools. None of it changes anything.

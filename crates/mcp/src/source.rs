@@ -21,7 +21,7 @@ use crate::pin::{
     LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
 };
 use crate::progress::Board;
-use crate::session::{Answer, CallFailure, Session, SessionError};
+use crate::session::{Answer, CallFailure, Leave, Session, SessionError};
 
 /// How often a listing is asked for again because the tools changed while it came.
 const MOST_LISTINGS: usize = 3;
@@ -106,7 +106,8 @@ impl McpTools {
         let passed = Duration::from_micros(self.clock.monotonic().micros_since(begun));
         let left = deadline.saturating_sub(passed);
         let told = |progress| self.board.tell(permit.run(), progress);
-        let answer = self.session.call(tool.server_name(), arguments, left, &told).await;
+        let leave = Leave { deadline: left, standing: permit.standing().clone() };
+        let answer = self.session.call(tool.server_name(), arguments, leave, &told).await;
         let answer = answer.map_err(failure)?;
         let content = content(&answer, tool.spec())?;
         let origin = Origin::external(&format!("{}/{}", self.server, tool.server_name()));

@@ -82,6 +82,7 @@ fn failure(error: EgressError) -> TransportFailure {
             TransportFault::BadEncoding
         }
         Fault::Target(_)
+        | Fault::Withdrawn { .. }
         | Fault::NotAdmitted { .. }
         | Fault::Address { .. }
         | Fault::ClearCredential { .. }

@@ -105,7 +105,7 @@ impl BatchReceipt {
 
     /// One permit for each call, in their order, and what was committed.
     pub fn into_permits(self) -> (Vec<Permit>, Committed) {
-        let permits = self.calls.into_iter().map(|call| Permit { call });
+        let permits = self.calls.into_iter().map(Permit::new);
         (permits.collect(), self.committed)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use portcullis_canon::Value;
+use portcullis_domain::standing::Standing;
 use tokio::sync::watch;
 
 use crate::progress::Progress;
@@ -14,6 +15,9 @@ pub(super) const MAX_STRAYS: u32 = 100;
 
 /// The most given-up requests that are remembered, the newest: a later answer to one of them is dropped in silence.
 const MAX_GIVEN_UP: usize = 1_024;
+
+/// Why a request whose leave no longer stands is not written.
+const LAPSED: &str = "the run was not held here any more when the call was about to be sent";
 
 /// What a request is for, which decides what becomes of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,8 @@ enum Stage {
 struct Ask {
     what: What,
     stage: Stage,
+    /// Whether it may still be written.
+    standing: Standing,
     /// By which the server says how far it is.
     token: Option<i64>,
     /// The last that it said.
@@ -164,7 +170,7 @@ impl Ledger {
     }
 
     /// Enters a request that is about to be queued. False when it was withdrawn meanwhile, or the session is over.
-    pub(super) fn ask(&self, id: i64, what: What) -> bool {
+    pub(super) fn ask(&self, id: i64, what: What, standing: Standing) -> bool {
         let mut state = self.state();
         if state.withdrawn.remove(&id) || state.fault.is_some() {
             return false;
@@ -176,7 +182,8 @@ impl Ledger {
             earlier.into_iter().for_each(|id| state.give_up(id));
             self.moved.send_replace(());
         }
-        let ask = Ask { what, stage: Stage::Queued, token: None, so_far: None, news: None };
+        let stage = Stage::Queued;
+        let ask = Ask { what, stage, standing, token: None, so_far: None, news: None };
         state.asked.insert(id, ask);
         true
     }
@@ -212,16 +219,17 @@ impl Ledger {
         self.state().asked.get_mut(&id)?.news.take()
     }
 
-    /// Just before the first byte of a request is written. False when it is not to be written any more.
+    /// Just before the first byte of a request is written. False when it is not to be written any more: nobody waits for
+    /// it, or its run may be another's by now.
     pub(super) fn begin(&self, id: i64) -> bool {
         let mut state = self.state();
-        match state.asked.get_mut(&id) {
-            Some(ask) => {
-                ask.stage = Stage::Written;
-                true
-            }
-            None => false,
+        let Some(ask) = state.asked.get_mut(&id) else { return false };
+        if !ask.standing.holds() {
+            ask.stage = Stage::Broken(Broken { sent: false, why: LAPSED.to_owned() });
+            return false;
         }
+        ask.stage = Stage::Written;
+        true
     }
 
     /// An answer arrived.
@@ -382,7 +390,7 @@ mod tests {
     fn an_answer_counts_once_and_only_after_its_request_was_written() {
         let ledger = Ledger::new();
         assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "before it was asked");
-        assert!(ledger.ask(1, What::Kept));
+        assert!(ledger.ask(1, What::Kept, Standing::always()));
         assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "before it was written");
         assert!(ledger.begin(1));
         assert_eq!(ledger.take(1), None);
@@ -398,11 +406,11 @@ mod tests {
     fn what_was_given_up_says_whether_it_may_have_been_seen() {
         let ledger = Ledger::new();
         assert!(!ledger.give_up(1), "it did not come by yet");
-        assert!(!ledger.ask(1, What::Kept), "and is not queued any more");
-        assert!(ledger.ask(2, What::Kept));
+        assert!(!ledger.ask(1, What::Kept, Standing::always()), "and is not queued any more");
+        assert!(ledger.ask(2, What::Kept, Standing::always()));
         assert!(!ledger.give_up(2), "it was not written");
         assert!(!ledger.begin(2), "and is not written any more");
-        assert!(ledger.ask(3, What::Kept) && ledger.begin(3));
+        assert!(ledger.ask(3, What::Kept, Standing::always()) && ledger.begin(3));
         assert!(ledger.give_up(3), "it may have been seen");
         assert_eq!(ledger.answer(Some(3), reply()), Arrival::Late);
         assert_eq!(ledger.answer(Some(3), reply()), Arrival::Stray, "once");
@@ -412,8 +420,8 @@ mod tests {
     #[test]
     fn the_second_question_of_the_handshake_gives_the_first_up() {
         let ledger = Ledger::new();
-        assert!(ledger.ask(0, What::Handshake) && ledger.begin(0));
-        assert!(ledger.ask(1, What::Handshake) && ledger.begin(1));
+        assert!(ledger.ask(0, What::Handshake, Standing::always()) && ledger.begin(0));
+        assert!(ledger.ask(1, What::Handshake, Standing::always()) && ledger.begin(1));
         assert_eq!(ledger.answer(Some(0), reply()), Arrival::Late);
         assert_eq!(ledger.answer(Some(1), reply()), Arrival::Asked(What::Handshake));
     }
@@ -423,16 +431,16 @@ mod tests {
         let broken = |sent| Broken { sent, why: "cut".to_owned() };
         let ledger = Ledger::new();
         assert_eq!(ledger.break_off(1, broken(true)), None, "nobody asked");
-        assert!(ledger.ask(1, What::Kept) && ledger.begin(1));
+        assert!(ledger.ask(1, What::Kept, Standing::always()) && ledger.begin(1));
         assert_eq!(ledger.break_off(1, broken(true)), Some(What::Kept));
         assert_eq!(ledger.answer(Some(1), reply()), Arrival::Stray, "it is over");
         assert_eq!(ledger.broken(1), Some(broken(true)));
         assert_eq!(ledger.broken(1), None);
-        assert!(ledger.ask(2, What::Kept) && ledger.begin(2));
+        assert!(ledger.ask(2, What::Kept, Standing::always()) && ledger.begin(2));
         ledger.answer(Some(2), reply());
         assert_eq!(ledger.break_off(2, broken(true)), None, "it was answered");
         for sent in [true, false] {
-            assert!(ledger.ask(3, What::Kept) && ledger.begin(3));
+            assert!(ledger.ask(3, What::Kept, Standing::always()) && ledger.begin(3));
             ledger.break_off(3, broken(sent));
             assert_eq!(ledger.give_up(3), sent);
         }
@@ -442,7 +450,7 @@ mod tests {
     async fn who_works_at_a_request_is_told_that_nobody_waits() {
         let ledger = Ledger::new();
         ledger.let_go(1).await;
-        assert!(ledger.ask(1, What::Kept) && ledger.begin(1));
+        assert!(ledger.ask(1, What::Kept, Standing::always()) && ledger.begin(1));
         let mut waiting = std::pin::pin!(ledger.let_go(1));
         let still = tokio::time::timeout(std::time::Duration::from_millis(20), &mut waiting).await;
         assert!(still.is_err(), "control: somebody waits");
@@ -455,7 +463,7 @@ mod tests {
         let at = |so_far| Progress { so_far, total: None };
         let ledger = Ledger::new();
         ledger.heard(7, at(1.0));
-        assert!(ledger.ask(1, What::Kept));
+        assert!(ledger.ask(1, What::Kept, Standing::always()));
         ledger.mark(1, 7);
         ledger.heard(7, at(1.0));
         assert_eq!(ledger.progress(1), None, "before it was written");
@@ -483,6 +491,6 @@ mod tests {
         ledger.fail(Fault::Strays);
         ledger.fail(Fault::Closed);
         assert_eq!(ledger.fault(), Some(Fault::Strays));
-        assert!(!ledger.ask(9, What::Kept), "nothing is asked any more");
+        assert!(!ledger.ask(9, What::Kept, Standing::always()), "nothing is asked any more");
     }
 }

@@ -19,7 +19,7 @@ use super::wire::{QUEUE, Wire};
 use crate::listing::Listing;
 use crate::offer::{Offer, OfferKind};
 use crate::progress::Told;
-use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
+use crate::session::{Answer, Asks, CallFailure, Leave, Session, SessionError};
 
 /// What the first stage is called in sentences.
 const STARTING: &str = "starting";
@@ -82,10 +82,10 @@ impl Session for Stdio {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
-        Box::pin(self.talk.call(tool, arguments, deadline, told))
+        Box::pin(self.talk.call(tool, arguments, leave, told))
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {

@@ -25,7 +25,7 @@ use super::wire::Wire;
 use crate::listing::{AdvertisedTool, Listing};
 use crate::offer::{Offer, OfferKind, checked};
 use crate::progress::Told;
-use crate::session::{Answer, Asks, CallFailure, SessionError};
+use crate::session::{Answer, Asks, CallFailure, Leave, SessionError};
 
 /// How much of a refusal goes into a sentence.
 const QUOTED_BYTES: usize = 300;
@@ -149,13 +149,16 @@ impl Talk {
         &self,
         tool: &str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'_>,
     ) -> Result<Answer, CallFailure> {
-        let until = Instant::now() + deadline;
+        let until = Instant::now() + leave.deadline;
         let arguments: JsonObject = exact(Value::Object(arguments))?;
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let mut request = CallToolRequest::new(params);
+        // Not sent: the ledger looks at it right before the first byte is.
+        request.extensions.insert(leave.standing);
+        let request = ClientRequest::CallToolRequest(request);
         match ask(self.service.peer(), &self.ledger, request, until, told).await {
             Ok(reply) => result::answer(reply),
             Err(lost) => Err(result::lost(lost)),

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use portcullis_canon::to_vec;
+use portcullis_domain::standing::Standing;
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, GetMeta as _, JsonRpcMessage, ProgressToken, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientRequest, GetExtensions as _, GetMeta as _, JsonRpcMessage,
+    ProgressToken, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +66,8 @@ impl Wire {
         line.push(b'\n');
         let JsonRpcMessage::Request(request) = message else { return Ok((line, None)) };
         let id = number(&request.id).ok_or(NotWritten)?;
-        if !self.ledger.ask(id, what(&request.request)) {
+        let standing = request.request.extensions().get::<Standing>().cloned();
+        if !self.ledger.ask(id, what(&request.request), standing.unwrap_or_default()) {
             return Err(NotWritten);
         }
         if let Some(ProgressToken(RequestId::Number(token))) =

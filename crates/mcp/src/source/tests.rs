@@ -17,7 +17,7 @@ use crate::listing::AdvertisedTool;
 use crate::offer::{Offer, OfferKind};
 use crate::pin::{Manifest, ToolRule};
 use crate::progress::Told;
-use crate::session::{Answer, Asks, Block};
+use crate::session::{Answer, Asks, Block, Leave};
 
 const READ: &str = r#"{"name":"read","description":"Reads.","inputSchema":{"type":"object","additionalProperties":false,"properties":{"path":{"type":"string"}}},"annotations":{"readOnlyHint":true}}"#;
 const PAY: &str = r#"{"name":"pay","description":"Pays.","inputSchema":{"type":"object","additionalProperties":false,"required":["to","sum"],"properties":{"to":{"type":"string"},"sum":{"type":"integer"}}}}"#;
@@ -89,11 +89,11 @@ impl Session for Fake {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         _: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         let shown = Value::Object(arguments).to_canonical_string();
-        let line = format!("{tool} {shown} {}s", deadline.as_secs());
+        let line = format!("{tool} {shown} {}s", leave.deadline.as_secs());
         Box::pin(async move {
             self.calls.lock().unwrap().push(line);
             (self.end)()

@@ -11,7 +11,7 @@ use crate::scene::{PATIENT, SHORT, Scene, arguments, call, text};
 async fn arguments_arrive_to_the_digit_and_answers_come_back() {
     let session = Scene::new("well").connect().await;
     let sent = r#"{"a":18446744073709551615,"b":1.5,"c":"\u0001é","d":[null]}"#;
-    let answer = session.call("echo", arguments(sent), PATIENT, &|_| {}).await;
+    let answer = session.call("echo", arguments(sent), PATIENT.into(), &|_| {}).await;
     assert_eq!(text(answer), Value::Object(arguments(sent)).to_canonical_string());
     let failed = call(&session, "fail", PATIENT).await.unwrap();
     assert!(failed.failed);
@@ -92,7 +92,7 @@ async fn what_waits_behind_a_server_that_does_not_read_was_not_sent() {
         async {
             scene.wait_for(1).await;
             let text = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
-            session.call("echo", arguments(&text), wait, &|_| {}).await
+            session.call("echo", arguments(&text), wait.into(), &|_| {}).await
         },
         async {
             scene.wait_for(1).await;
@@ -123,7 +123,10 @@ async fn many_calls_at_once_get_their_own_answers() {
         let session = std::sync::Arc::clone(&session);
         calls.spawn(async move {
             let sent = format!(r#"{{"n":{n}}}"#);
-            assert_eq!(text(session.call("echo", arguments(&sent), PATIENT, &|_| {}).await), sent);
+            assert_eq!(
+                text(session.call("echo", arguments(&sent), PATIENT.into(), &|_| {}).await),
+                sent
+            );
         });
     }
     while let Some(done) = calls.join_next().await {
@@ -136,7 +139,10 @@ async fn how_far_a_call_is_comes_as_numbers_that_grow() {
     let session = Scene::new("well").connect().await;
     let heard = std::sync::Mutex::new(Vec::new());
     let told = |progress: portcullis_mcp::Progress| heard.lock().unwrap().push(progress);
-    assert_eq!(text(session.call("progress", arguments("{}"), PATIENT, &told).await), "done");
+    assert_eq!(
+        text(session.call("progress", arguments("{}"), PATIENT.into(), &told).await),
+        "done"
+    );
     let heard = heard.into_inner().unwrap();
     assert!(heard.windows(2).all(|pair| pair[0].so_far < pair[1].so_far), "{heard:?}");
     assert!(heard.iter().all(|one| [1.0, 2.0, 3.0].contains(&one.so_far)), "{heard:?}");

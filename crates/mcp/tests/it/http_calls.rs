@@ -9,7 +9,7 @@ use crate::http_scene::Remote;
 use crate::scene::{PATIENT, SHORT, arguments, text};
 
 async fn call(session: &Http, tool: &str, wait: Duration) -> Result<Answer, CallFailure> {
-    session.call(tool, arguments("{}"), wait, &|_| {}).await
+    session.call(tool, arguments("{}"), wait.into(), &|_| {}).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +139,7 @@ async fn many_remote_calls_at_once_get_their_own_answers() {
             calls.spawn(async move {
                 let sent = format!(r#"{{"n":{n}}}"#);
                 assert_eq!(
-                    text(session.call("echo", arguments(&sent), PATIENT, &|_| {}).await),
+                    text(session.call("echo", arguments(&sent), PATIENT.into(), &|_| {}).await),
                     sent
                 );
             });
@@ -192,7 +192,7 @@ async fn an_answer_on_a_stream_that_answers_nothing_is_not_taken() {
     assert!(listing.get("forged").is_none() && listing.get("echo").is_some());
     // Nor while the request waits: the server answers the call when it is listed again.
     let before = session.changes();
-    let called = session.call("count", arguments("{}"), PATIENT, &|_| {});
+    let called = session.call("count", arguments("{}"), PATIENT.into(), &|_| {});
     let looked = async {
         wait_until(|| session.changes() >= before + 2).await;
         session.list().await.unwrap();

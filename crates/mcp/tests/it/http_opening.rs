@@ -40,7 +40,7 @@ async fn a_remote_server_of_each_revision_lists_and_answers() {
         let kept = r#"{"Name":"x","inputSchema":{"maximum":9007199254740993},"name":"count"}"#;
         assert_eq!(raw, kept, "{mode}");
         let sent = r#"{"a":18446744073709551615,"b":1.5,"c":"\u0001é"}"#;
-        let answer = text(session.call("echo", arguments(sent), PATIENT, &|_| {}).await);
+        let answer = text(session.call("echo", arguments(sent), PATIENT.into(), &|_| {}).await);
         assert_eq!(arguments(&answer), arguments(sent), "{mode}");
     }
 }
@@ -50,7 +50,7 @@ async fn a_session_has_its_id_and_its_revision_in_each_request_and_an_end() {
     let remote = Remote::start("well");
     let session = remote.connect().await;
     session.list().await.unwrap();
-    text(session.call("echo", arguments("{}"), PATIENT, &|_| {}).await);
+    text(session.call("echo", arguments("{}"), PATIENT.into(), &|_| {}).await);
     drop(session);
     assert_eq!(remote.of("DELETE").len(), 1, "a drop waits for it");
     let all = remote.seen();
@@ -78,7 +78,7 @@ async fn a_stateless_request_says_in_its_headers_what_it_is() {
     let session = remote.connect().await;
     session.list().await.unwrap();
     let sent = arguments(r#"{"region":"Zürich"}"#);
-    text(session.call("echo", sent, PATIENT, &|_| {}).await);
+    text(session.call("echo", sent, PATIENT.into(), &|_| {}).await);
     let call = &remote.of("tools/call")[0];
     assert_eq!(call.header("mcp-method"), Some("tools/call"));
     assert_eq!(call.header("mcp-name"), Some("echo"));
@@ -169,7 +169,7 @@ async fn a_credential_goes_to_its_server_and_comes_back_from_nowhere() {
     let remote = Remote::start("well");
     let session = remote.connect_with_key().await.unwrap();
     session.list().await.unwrap();
-    text(session.call("count", arguments("{}"), PATIENT, &|_| {}).await);
+    text(session.call("count", arguments("{}"), PATIENT.into(), &|_| {}).await);
     session.close().await;
     assert_eq!(remote.of("DELETE").len(), 1);
     for seen in remote.seen() {

@@ -69,7 +69,7 @@ async fn changes_are_counted() {
         let session = Scene::new(mode).connect().await;
         session.list().await.unwrap();
         assert_eq!(session.changes(), 0, "{mode}");
-        session.call("change", Default::default(), PATIENT, &|_| {}).await.unwrap();
+        session.call("change", Default::default(), PATIENT.into(), &|_| {}).await.unwrap();
         assert_eq!(session.changes(), 1, "{mode}");
     }
     let session = Scene::new("changes-while-listed").connect().await;

@@ -54,8 +54,10 @@ async fn a_login_gets_a_token_that_its_server_takes() {
     let session = scene.connect(None).await.unwrap();
 
     // What takes more than the token may do says so, with what a person runs.
-    let refused =
-        session.call("pay", Object::new(), Duration::from_secs(60), &|_| {}).await.unwrap_err();
+    let refused = session
+        .call("pay", Object::new(), Duration::from_secs(60).into(), &|_| {})
+        .await
+        .unwrap_err();
     let CallFailure::NotSent(why) = refused else { panic!("{refused:?}") };
     assert!(
         why.contains("403") && why.contains("`portcullis login bank --scope 'pay:write'`"),

@@ -114,7 +114,7 @@ pub(crate) async fn call(
     tool: &str,
     wait: Duration,
 ) -> Result<Answer, CallFailure> {
-    session.call(tool, Object::new(), wait, &|_| {}).await
+    session.call(tool, Object::new(), wait.into(), &|_| {}).await
 }
 
 /// The text of an answer that is one block of it.

@@ -10,7 +10,7 @@ use portcullis_domain::ports::BoxFuture;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
 use portcullis_mcp::{
-    Answer, Asks, CallFailure, Listing, Manifest, McpOffers, Offer, OfferKind, OfferRules,
+    Answer, Asks, CallFailure, Leave, Listing, Manifest, McpOffers, Offer, OfferKind, OfferRules,
     OfferTerms, Progress, ServerName, Session, SessionError, Told,
 };
 use portcullis_policy::{ClassTable, Outcome};
@@ -62,7 +62,7 @@ impl Session for Notes {
         &'a self,
         _: &'a str,
         _: Object,
-        _: Duration,
+        _: Leave,
         _: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         panic!("it has no tools")

@@ -49,7 +49,7 @@ impl Http {
         let tool = Tool::ALL.into_iter().find(|tool| tool.name() == permit.tool());
         match tool.ok_or_else(|| refused("there is no such tool on HTTP"))? {
             Tool::Read => read::call(self, permit.arguments()).await,
-            tool => send::call(self, tool, permit.arguments()).await,
+            tool => send::call(self, tool, permit).await,
         }
     }
 

@@ -1,6 +1,7 @@
 //! `http.send` and `http.send_keyed`: requests that change something elsewhere.
 
 use portcullis_canon::{Object, Value};
+use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{ToolFailure, ToolOutput};
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_egress::Request;
@@ -101,8 +102,9 @@ fn with_default(schema: Value, default: &str) -> Value {
 pub(super) async fn call(
     http: &Http,
     tool: Tool,
-    arguments: &Object,
+    permit: &Permit,
 ) -> Result<ToolOutput, ToolFailure> {
+    let arguments = permit.arguments();
     let arguments: Arguments = read(arguments)?;
     let (request, place) =
         arguments::request(&http.rules, tool, &arguments.url, &arguments.method)?;
@@ -116,6 +118,8 @@ pub(super) async fn call(
             ));
         }
     };
+    let standing = permit.standing().clone();
+    let request = request.while_true(move || standing.holds());
     let incoming = http.open(request).await.map_err(|error| failure::of_send(&error))?;
     if failure::leaves_open(incoming.status) {
         return Err(failure::open(place, incoming.status));

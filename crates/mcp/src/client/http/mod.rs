@@ -32,7 +32,7 @@ use crate::listing::Listing;
 use crate::login::Challenges;
 use crate::offer::{Offer, OfferKind};
 use crate::progress::Told;
-use crate::session::{Answer, Asks, CallFailure, Session, SessionError};
+use crate::session::{Answer, Asks, CallFailure, Leave, Session, SessionError};
 
 /// How long a drop waits until the server was told.
 const DROP_WAIT: Duration = Duration::from_secs(1);
@@ -207,11 +207,11 @@ impl Session for Http {
         &'a self,
         tool: &'a str,
         arguments: Object,
-        deadline: Duration,
+        leave: Leave,
         told: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         let open = Arc::clone(&self.current().open);
-        Box::pin(async move { open.talk.call(tool, arguments, deadline, told).await })
+        Box::pin(async move { open.talk.call(tool, arguments, leave, told).await })
     }
 
     fn offers(&self, kind: OfferKind) -> BoxFuture<'_, Result<Vec<Offer>, SessionError>> {

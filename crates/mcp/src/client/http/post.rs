@@ -3,7 +3,7 @@
 //! A message is begun once and never again. What becomes of it is an answer, or the reason for which there is none and
 //! whether the server may have taken it up.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portcullis_canon::{Object, Value, sanitize};
@@ -160,20 +160,38 @@ impl Site {
         let asked = match self.post(line, message) {
             // The value stands in the message; the sentence is ours.
             Err(fault) => Err(End::Unsent(format!("the request cannot be put together: {fault}"))),
-            Ok(_) if !self.ledger.begin(id) => return,
-            Ok(request) => {
+            Ok(_) if listens => {
+                if !self.ledger.begin(id) {
+                    return;
+                }
                 // Whoever asked may be gone.
                 let _ = written.map(|written| written.send(()));
-                if listens {
-                    self.subscribe(id, line, message).await
-                } else {
-                    self.exchange(id, message, request).await
-                }
+                self.subscribe(id, line, message).await
+            }
+            Ok(request) => {
+                let request = request.while_true(self.begins(id, written));
+                self.exchange(id, message, request).await
             }
         };
         drop(permit);
         if let Err(end) = asked {
             self.came_to_nothing(id, end).await;
+        }
+    }
+
+    /// Enters that a request begins, when it does: a token and a connection may take long before.
+    fn begins(
+        &self,
+        id: i64,
+        written: Option<oneshot::Sender<()>>,
+    ) -> impl Fn() -> bool + Send + Sync + use<> {
+        let (ledger, written) = (Arc::clone(&self.ledger), Mutex::new(written));
+        move || {
+            let begins = ledger.begin(id);
+            let written = written.lock().unwrap_or_else(PoisonError::into_inner).take();
+            // Whoever asked may be gone; what does not begin is dropped, which says so.
+            let _ = written.filter(|_| begins).map(|written| written.send(()));
+            begins
         }
     }
 

@@ -12,7 +12,7 @@ use portcullis_testkit::ports::ManualClock;
 use super::*;
 use crate::listing::Listing;
 use crate::progress::Told;
-use crate::session::{Answer, CallFailure};
+use crate::session::{Answer, CallFailure, Leave};
 
 const NOTE: &str = r#"{"uri":"n://a/1","name":"One"}"#;
 const FORM: &str = r#"{"uriTemplate":"n://a/{id}","name":"Each"}"#;
@@ -73,7 +73,7 @@ impl Session for Fake {
         &'a self,
         _: &'a str,
         _: Object,
-        _: Duration,
+        _: Leave,
         _: Told<'a>,
     ) -> BoxFuture<'a, Result<Answer, CallFailure>> {
         panic!("no tool is called here")
