@@ -23,9 +23,12 @@ pub(crate) fn token(
     if login.issuer.as_deref().is_some_and(|issuer| issuer != kept.issuer()) {
         return Err(refused(choice, "its login is at another issuer than the configuration names"));
     }
-    if login.client.as_deref().is_some_and(|client| client != kept.client()) {
-        return Err(refused(choice, "its login is another client's than the configuration names"));
-    }
+    let kept = match login.client.as_deref() {
+        Some(client) => kept.of_client(client).map_err(|_| {
+            refused(choice, "its login is another client's than the configuration names")
+        })?,
+        None => kept,
+    };
     let rules = admit_endpoint(rules, kept.endpoint(), kept.issuer(), login.reach)
         .map_err(|error| refused(choice, &error.to_string()))?;
     let token = Credential::login(kept, &server.target).map_err(of_file)?;

@@ -19,7 +19,7 @@ use reqwest::header::{AUTHORIZATION, HeaderName};
 use zeroize::Zeroizing;
 
 pub use endpoint::OAuthClient;
-pub use login::{Agreed, Login, LoginCode};
+pub use login::{Agreed, Login, LoginCode, LoginFile};
 pub use oauth::{OAuthFault, OAuthRule};
 
 use crate::echo::Echo;

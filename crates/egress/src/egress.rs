@@ -1,14 +1,15 @@
 //! The client: rules, credentials, and the two ways to send a request.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use portcullis_domain::ports::{BoxFuture, Clock};
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use crate::credentials::{Agreed, CredentialRef, Credentials, Lent, LoginCode, OAuthFault};
+use crate::credentials::{
+    Agreed, CredentialRef, Credentials, Lent, LoginCode, LoginFile, OAuthFault,
+};
 use crate::error::{EgressError, Fault};
 use crate::names::{Names, SystemNames};
 use crate::request::Request;
@@ -79,9 +80,9 @@ impl Egress {
         &self,
         code: LoginCode,
         agreed: Agreed,
-        file: &Path,
+        file: LoginFile,
     ) -> BoxFuture<'static, Result<(), OAuthFault>> {
-        let (parts, file) = (Arc::clone(&self.parts), file.to_owned());
+        let parts = Arc::clone(&self.parts);
         Box::pin(
             async move { code.redeem(agreed, &file, &parts.transport, parts.clock.as_ref()).await },
         )

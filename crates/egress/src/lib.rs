@@ -69,8 +69,8 @@ mod secret;
 
 pub use address::{AddressClass, classify};
 pub use credentials::{
-    Agreed, Credential, CredentialFault, CredentialRef, Credentials, Login, LoginCode, OAuthClient,
-    OAuthFault, OAuthRule,
+    Agreed, Credential, CredentialFault, CredentialRef, Credentials, Login, LoginCode, LoginFile,
+    OAuthClient, OAuthFault, OAuthRule,
 };
 pub use egress::Egress;
 pub use error::{EgressError, Fault, Phase, Sent, TlsFault};

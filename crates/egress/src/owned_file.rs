@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use portcullis_canon::sanitize;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, fchmod, flock, fstat, fsync, open,
-    openat, renameat, unlinkat,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -69,13 +68,18 @@ impl Entry {
         self.fault(reason(errno))
     }
 
+    fn check_owner(&self, stat: &Stat) -> Result<(), FileFault> {
+        match stat.st_uid == rustix::process::geteuid().as_raw() {
+            true => Ok(()),
+            false => Err(self.fault("belongs to another user; only a file of one's own is used")),
+        }
+    }
+
     fn check(&self, stat: &Stat, guard: Guard) -> Result<(), FileFault> {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(self.fault("is not a plain file"));
         }
-        if stat.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(self.fault("belongs to another user; only a file of one's own is used"));
-        }
+        self.check_owner(stat)?;
         match guard {
             Guard::Private if stat.st_mode & 0o077 != 0 => {
                 Err(self.fault("can be read or written by others; run `chmod 600` on it"))
@@ -108,34 +112,67 @@ pub(crate) fn read(path: &Path, guard: Guard, max: usize) -> Result<Zeroizing<Ve
     Ok(bytes)
 }
 
-/// How many files this process has begun to write.
-static WRITTEN: AtomicU64 = AtomicU64::new(0);
-
-/// Puts a file with these bytes in the place of what is there, whole and synced or not at all. 0600 under any umask.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), FileFault> {
+/// Whether what is there, if anything, is a file of one's own that another can take the place of.
+pub(crate) fn can_be_replaced(path: &Path) -> Result<(), FileFault> {
     let entry = Entry::at(path)?;
-    let count = WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let temp = format!(".{}.{}.{count}.tmp", entry.name, std::process::id());
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::RUSR | Mode::WUSR;
-    // Left by a process that died and whose id came back.
-    let _ = unlinkat(&entry.folder, &temp, AtFlags::empty());
-    let fd = openat(&entry.folder, &temp, flags, mode).map_err(|errno| entry.system(errno))?;
-    let written = fchmod(&fd, mode).map_err(io::Error::from).and_then(|()| {
-        let mut file = File::from(fd);
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        renameat(&entry.folder, &temp, &entry.folder, entry.name.as_str())?;
-        Ok(fsync(&entry.folder)?)
-    });
-    if written.is_err() {
-        let _ = unlinkat(&entry.folder, &temp, AtFlags::empty());
+    let stat = match statat(&entry.folder, entry.name.as_str(), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(entry.system(errno)),
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => entry.check_owner(&stat),
+        _ => Err(entry.fault("is not a plain file")),
     }
-    written.map_err(|_| entry.fault("could not be written"))
 }
 
-/// Exclusive use of a file among processes, by a file beside it. Ends with the value.
-pub(crate) struct Locked(#[expect(dead_code, reason = "the lock ends when it is closed")] OwnedFd);
+/// Exclusive use of a file among processes, by a file beside it. Ends with the value. Who writes the file has it.
+pub(crate) struct Locked {
+    entry: Entry,
+    /// The lock ends when it is closed.
+    _lock: OwnedFd,
+}
+
+impl Locked {
+    /// Puts a file with these bytes in the place of what is there, whole and synced or not at all. 0600 under any umask.
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), FileFault> {
+        let entry = &self.entry;
+        self.beside(bytes, |temp| {
+            renameat(&entry.folder, temp, &entry.folder, entry.name.as_str())?;
+            Ok(fsync(&entry.folder)?)
+        })
+    }
+
+    /// Does the same without the end of it: a file is written, and is not put there.
+    pub(crate) fn rehearse(&self) -> Result<(), FileFault> {
+        self.beside(b"{}\n", |temp| Ok(unlinkat(&self.entry.folder, temp, AtFlags::empty())?))
+    }
+
+    /// Writes a file beside this one. It has one name, so that what a killed writer left is gone with the next one.
+    fn beside(
+        &self,
+        bytes: &[u8],
+        then: impl FnOnce(&str) -> io::Result<()>,
+    ) -> Result<(), FileFault> {
+        let entry = &self.entry;
+        let temp = format!(".{}.tmp", entry.name);
+        let (create, mode) =
+            (OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR);
+        let flags = create | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let _ = unlinkat(&entry.folder, &temp, AtFlags::empty());
+        let fd = openat(&entry.folder, &temp, flags, mode).map_err(|errno| entry.system(errno))?;
+        let written = fchmod(&fd, mode).map_err(io::Error::from).and_then(|()| {
+            let mut file = File::from(fd);
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            then(&temp)
+        });
+        if written.is_err() {
+            let _ = unlinkat(&entry.folder, &temp, AtFlags::empty());
+        }
+        written.map_err(|_| entry.fault("could not be written"))
+    }
+}
 
 /// Takes the lock if nobody has it.
 pub(crate) fn try_lock(path: &Path) -> Result<Option<Locked>, FileFault> {
@@ -146,7 +183,7 @@ pub(crate) fn try_lock(path: &Path) -> Result<Option<Locked>, FileFault> {
         .map_err(|errno| entry.system(errno))?;
     entry.check(&fstat(&fd).map_err(|errno| entry.system(errno))?, Guard::Private)?;
     match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Locked(fd))),
+        Ok(()) => Ok(Some(Locked { entry, _lock: fd })),
         Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
         Err(errno) => Err(entry.system(errno)),
     }
@@ -220,12 +257,47 @@ mod tests {
     fn a_file_is_replaced_whole_and_private() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tokens");
-        replace(&path, b"one").expect("written");
-        replace(&path, b"two").expect("written");
+        // What a writer left that was killed before it was done.
+        fs::write(folder.path().join(".tokens.tmp"), "half").expect("written");
+        let locked = try_lock(&path).expect("usable").expect("free");
+        locked.replace(b"one").expect("written");
+        locked.replace(b"two").expect("written");
         assert_eq!(fs::read(&path).expect("read"), b"two");
         assert_eq!(fs::metadata(&path).expect("there").mode() & 0o7777, 0o600);
-        let left = fs::read_dir(folder.path()).expect("listed").count();
-        assert_eq!(left, 1, "nothing is left beside it");
+        assert_eq!(beside(folder.path()), [".tokens.lock", "tokens"]);
+    }
+
+    fn beside(folder: &Path) -> Vec<String> {
+        let all =
+            fs::read_dir(folder).expect("listed").map(|entry| entry.expect("one").file_name());
+        let mut all: Vec<_> = all.map(|name| name.into_string().expect("text")).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn what_a_file_would_be_put_in_the_place_of_is_looked_at_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tokens");
+        let why = |path: &Path| can_be_replaced(path).err().map(|fault| fault.why);
+        assert_eq!(why(&path), None, "nothing is there");
+        fs::write(&path, "old").expect("written");
+        let locked = try_lock(&path).expect("usable").expect("free");
+        locked.rehearse().expect("it can be written");
+        assert_eq!(fs::read(&path).expect("read"), b"old");
+        assert_eq!(beside(folder.path()), [".tokens.lock", "tokens"]);
+        assert_eq!(why(&path), None);
+        assert_eq!(why(folder.path()), Some("is not a plain file"));
+        let link = folder.path().join("link");
+        symlink(&path, &link).expect("linked");
+        assert_eq!(why(&link), Some("is not a plain file"));
+        assert_eq!(why(&folder.path().join("none/tokens")), Some("does not exist"));
+        chmod(folder.path(), 0o777);
+        assert!(why(&path).is_some_and(|why| why.contains("folder that others")));
+        // A folder in which something stands in the way that is no file.
+        chmod(folder.path(), 0o700);
+        fs::create_dir(folder.path().join(".tokens.tmp")).expect("made");
+        assert!(locked.rehearse().is_err());
     }
 
     #[test]

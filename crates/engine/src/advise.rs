@@ -121,7 +121,12 @@ impl Core {
         events.push(self.event(Some(step), Body::StepAdvised(advised)));
         // What comes of it never comes by here, so that there is nothing to compare.
         let changes = judgement.body.admitted.effect.changes_something();
-        events.extend(self.counted(step, Counted::Call(Counting { changes, trace: None })));
+        let counting = Counting { changes, trace: None };
+        // A host that is to ask its person asks a person. Before the call, which takes the room that the question looks for.
+        if advice == Advice::Ask {
+            events.extend(self.counted(step, Counted::Question(counting)));
+        }
+        events.extend(self.counted(step, Counted::Call(counting)));
         events.extend(self.will_read(&judgement.call.tool));
         events.push(self.event(None, compose::finished(EndReason::GoalCompleted)));
         let append = Append {

@@ -74,11 +74,26 @@ pub(crate) fn denied(
 
 /// The limit that keeps a granted call from beginning, as far as that can be seen before its lease is taken.
 pub(crate) fn bounded(parts: &Parts, thread: &Thread, state: &RunState) -> Option<ThreadLimit> {
+    would_pass(parts, thread, state, Counted::Call)
+}
+
+/// The limit that keeps people from being asked about it again, likewise.
+pub(crate) fn unasked(parts: &Parts, thread: &Thread, state: &RunState) -> Option<ThreadLimit> {
+    would_pass(parts, thread, state, Counted::Question)
+}
+
+/// The limit that the waiting call would pass if it were counted so.
+fn would_pass(
+    parts: &Parts,
+    thread: &Thread,
+    state: &RunState,
+    counted: impl FnOnce(Counting) -> Counted,
+) -> Option<ThreadLimit> {
     let waits = state.step().filter(|step| step.status == StepStatus::Awaiting && step.starts == 0);
     let changes = waits?.admitted.as_ref()?.effect.changes_something();
     let (limits, now) = (limits(parts, thread)?, parts.clock.now());
-    let call = Counted::Call(Counting { changes, trace: None });
-    Tally::at(thread.tally.as_ref(), limits, now).count(&call, thread.opened_at, now).err()
+    let counted = counted(Counting { changes, trace: None });
+    Tally::at(thread.tally.as_ref(), limits, now).count(&counted, thread.opened_at, now).err()
 }
 
 impl Core {
@@ -87,15 +102,40 @@ impl Core {
         counted(&self.parts, (&self.state, &self.thread), step, what, self.parts.clock.now())
     }
 
-    /// A call as it is counted. What the loop detector compares is kept for its result.
-    pub(crate) async fn counting(&mut self, judgement: &Judgement) -> Result<Counting, GateError> {
+    /// A call as it is counted. What the loop detector compares is kept for its result. One that people said yes to is no round
+    /// of the model's: it is not looked for in a cycle, and only its result is compared.
+    pub(crate) async fn counting(
+        &mut self,
+        judgement: &Judgement,
+        granted: bool,
+    ) -> Result<Counting, GateError> {
         let changes = judgement.body.admitted.effect.changes_something();
         let looks = limits(&self.parts, &self.thread).filter(|l| l.loop_threshold.is_some());
         let trace = match looks {
             Some(limits) => Some(self.trace(&judgement.call, limits).await?),
             None => None,
         };
+        // A key that comes with it stays, since its result is keyed by it; under a new one nothing is a cycle.
+        let trace = trace.filter(|trace| !granted || trace.key.is_some());
         Ok(Counting { changes, trace })
+    }
+
+    /// Keeps what the loop detector compares of a call that was counted when it began, by another process or by an earlier
+    /// start: for its result.
+    pub(crate) async fn keep_round(&mut self, call: &Call) -> Result<(), GateError> {
+        let step = self.open_step_id()?;
+        let looks = limits(&self.parts, &self.thread).filter(|l| l.loop_threshold.is_some());
+        let Some(limits) = looks.filter(|_| self.round.as_ref().is_none_or(|r| r.step != step))
+        else {
+            return Ok(());
+        };
+        let (key, brought) = self.key(limits).await?;
+        // Without the key of the window, or without the tool, nothing is comparable.
+        if let Some(tool) = self.parts.tools.get(&call.tool).filter(|_| !brought) {
+            let request = request_under(call, &tool.described, &key);
+            self.round = Some(Round { step, key, request });
+        }
+        Ok(())
     }
 
     async fn trace(&mut self, call: &Call, limits: ThreadLimits) -> Result<Trace, GateError> {

@@ -258,8 +258,10 @@ impl Core {
         };
         events.push(self.event(Some(step), Body::StepStarted(started)));
         if start == 1 {
-            let counting = self.counting(judgement).await?;
+            let counting = self.counting(judgement, grant.is_some()).await?;
             events.extend(self.counted(step, Counted::Call(counting)));
+        } else {
+            self.keep_round(&judgement.call).await?;
         }
         events.extend(self.child_awaited(judgement)?);
         let permit = self.commit_intent(events, judgement, Vec::new()).await?;

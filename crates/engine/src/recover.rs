@@ -144,6 +144,7 @@ impl Core {
 
     /// Finds out what became of the call, or asks a person.
     pub(crate) async fn resolve(&mut self, unknown: Unknown) -> Result<Concluded, GateError> {
+        self.keep_round(&unknown.call).await?;
         if let Some(progress) = self.start_again(&unknown).await? {
             return Ok(Concluded::Done(progress));
         }

@@ -11,15 +11,15 @@ use portcullis_domain::id::QuestionId;
 use portcullis_domain::label::Labels;
 use portcullis_domain::ports::{NewEvent, StoreError};
 use portcullis_domain::proposal::{MAX_PROPOSAL_BYTES, ProposalKind};
-use portcullis_domain::question::{self as domain, Card, QuestionKind};
+use portcullis_domain::question::{self as domain, Card, QuestionKind, QuestionStatus};
 use portcullis_domain::run::EndReason;
 use portcullis_domain::scope::Scope;
-use portcullis_domain::step::Admitted;
+use portcullis_domain::step::{Admitted, StepStatus};
 use portcullis_domain::verdict::{Facts, OnRejection, Reviewers, Verdict};
 
-use crate::admit::{Admission, Call, Echo, admit, card};
+use crate::admit::{Admission, Call, Echo, Invalid, admit, card};
 use crate::core::{Core, Ending, Progress, Ready, RunEnd, kept, moved};
-use crate::count::limit_of;
+use crate::count::{self, limit_of};
 use crate::error::GateError;
 use crate::judge::judge;
 use crate::parts::Parts;
@@ -259,7 +259,7 @@ impl Core {
         judgement.card.reviewers = Some(reviewers.clone());
         judgement.body.admitted.call = judgement.card.call_digest(&self.salt);
         let (before, specs) = (self.judged(&judgement)?, judgement.specs());
-        let counting = self.counting(&judgement).await?;
+        let counting = self.counting(&judgement, self.has_grant()).await?;
         let question = Question {
             kind: QuestionKind::Approval,
             card: judgement.card.clone(),
@@ -269,6 +269,8 @@ impl Core {
             cause: None,
         };
         match self.put_question(before, specs, question, Some(counting)).await {
+            // A grant is kept for when there is room again.
+            Err(error) if self.has_grant() => Err(error),
             Err(error) if let Some(limit) = limit_of(&error) => {
                 self.refuse_bounded(judgement, limit).await
             }
@@ -280,29 +282,44 @@ impl Core {
     pub(crate) async fn decide_granted(&mut self) -> Result<Progress, GateError> {
         let question =
             self.state.question.clone().ok_or(GateError::Misuse("no question is granted"))?;
+        let (judgement, stands) = match self.judge_granted(&question).await? {
+            Regarded::Erased => return self.end_erased().await,
+            Regarded::Invalid(invalid) => {
+                let outcome = self.observer().invalid(&invalid);
+                return self.end_step(Ending::observed(outcome)).await;
+            }
+            Regarded::Judged { judgement, stands } => (*judgement, stands),
+        };
+        match judgement.verdict {
+            // What was approved is not what would run: ask again, in the same role.
+            Verdict::Allow { .. } if !stands => {
+                self.ask(judgement, question.reviewers, question.on_rejection).await
+            }
+            _ => self.follow(judgement, stands.then_some(question.id)).await,
+        }
+    }
+
+    /// What today's rules say of a granted step. Nothing is recorded.
+    async fn judge_granted(&self, question: &domain::Question) -> Result<Regarded, GateError> {
         let (request, proposal) = self
             .open_step()
             .and_then(|step| Some((step.index, step.proposal?)))
             .ok_or(GateError::Content("proposal"))?;
         let (parts, scope) = (&self.parts, &self.scope);
-        let granted = Granted::read(parts, scope, &self.state, &question, &self.salt).await?;
+        let granted = Granted::read(parts, scope, &self.state, question, &self.salt).await?;
         let Some(raw) = kept(parts, scope, proposal, "proposal").await? else {
-            return self.end_erased().await;
+            return Ok(Regarded::Erased);
         };
-        let tools = Arc::clone(&self.parts.tools);
         let call = match admit(
             &raw,
             Echo::Recorded(request),
-            &tools,
+            &parts.tools,
             &self.state.run.tools,
             question.step,
             &self.salt,
         ) {
             Ok(Admission::Call { call, .. }) => call,
-            Err(invalid) => {
-                let outcome = self.observer().invalid(&invalid);
-                return self.end_step(Ending::observed(outcome)).await;
-            }
+            Err(invalid) => return Ok(Regarded::Invalid(invalid)),
             Ok(Admission::Calls { .. } | Admission::Complete { .. } | Admission::Fail { .. }) => {
                 return Err(GateError::Bug("a question about a proposal that is not one call"));
             }
@@ -315,12 +332,42 @@ impl Core {
                 Verdict::Ask { .. } => judgement.body.admitted.call == question.call,
                 Verdict::Deny { .. } | Verdict::Abort { .. } => false,
             };
-        match judgement.verdict {
-            // What was approved is not what would run: ask again, in the same role.
-            Verdict::Allow { .. } if !stands => {
-                self.ask(judgement, question.reviewers, question.on_rejection).await
+        Ok(Regarded::Judged { judgement: Box::new(judgement), stands })
+    }
+
+    /// Whether a limit of the conversation keeps people from being asked again about a granted call that is not what they said
+    /// yes to any more. Looked at before the lease is taken, as other limits of a grant are: their answer is kept.
+    ///
+    /// # Errors
+    /// [`StoreError::ThreadBounded`] with the limit, or what the store says.
+    pub(crate) async fn check_asking_again(&self) -> Result<(), GateError> {
+        let granted = self.state.question.as_ref().filter(|_| self.has_grant());
+        let full = count::unasked(&self.parts, &self.thread, &self.state);
+        let Some((question, limit)) = granted.zip(full) else { return Ok(()) };
+        match self.judge_granted(question).await? {
+            Regarded::Judged { judgement, stands: false }
+                if matches!(judgement.verdict, Verdict::Allow { .. } | Verdict::Ask { .. }) =>
+            {
+                Err(StoreError::ThreadBounded { limit }.into())
             }
-            _ => self.follow(judgement, stands.then_some(question.id)).await,
+            _ => Ok(()),
         }
     }
+
+    /// Whether people said yes to the call of the open step, which has not begun.
+    fn has_grant(&self) -> bool {
+        let granted = self.state.question.as_ref().filter(|q| q.status == QuestionStatus::Granted);
+        let waits = self.open_step().filter(|step| step.status == StepStatus::Awaiting);
+        granted.zip(waits).is_some_and(|(question, step)| question.step == step.id)
+    }
+}
+
+/// What a granted step has become.
+enum Regarded {
+    /// Its proposal was erased.
+    Erased,
+    /// Today it is no call.
+    Invalid(Invalid),
+    /// A call with today's verdict, and whether what people said yes to is leave for it.
+    Judged { judgement: Box<Judgement>, stands: bool },
 }

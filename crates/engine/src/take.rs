@@ -279,6 +279,7 @@ async fn try_attach(parts: &Parts, scope: &Scope, run: RunId) -> Result<Taken, G
         .map_err(|_| GateError::Content("goal"))?;
     let mut core = core(parts, scope, state, thread, goal, salt);
     core.probes = unanswered.probes;
+    core.check_asking_again().await?;
     core.take_lease(cause).await?;
     // Before anything that may take its time: what is found out about an outcome can outlast the term.
     let gone_on = match heartbeat::start(&core) {

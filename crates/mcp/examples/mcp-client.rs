@@ -11,14 +11,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_canon::{Limits, Object, Value, parse};
 use portcullis_egress::{
-    Credential, CredentialRef, Credentials, Egress, EgressRules, Login, Reach, Secret, Target,
+    Credential, CredentialRef, Credentials, Egress, EgressRules, Login, LoginFile, Reach, Secret,
+    Target,
 };
 use portcullis_mcp::{
     Challenge, Challenges, Http, HttpServer, LoginError, LoginTerms, Session, SessionError, begin,
@@ -70,6 +71,13 @@ async fn drive(url: &str) -> Result<(), Fault> {
     let ended = user.insist().await;
     std::fs::remove_dir_all(place)?;
     ended
+}
+
+/// What an operator would say of a server.
+#[derive(Clone, Default)]
+struct Said {
+    issuer: Option<String>,
+    resource: Option<String>,
 }
 
 struct User {
@@ -136,17 +144,17 @@ impl User {
         Ok(secret.map(|text| Secret::new(text.to_owned())).transpose()?)
     }
 
-    fn terms(&self, issuer: Option<String>) -> Result<LoginTerms, Fault> {
+    /// Where the server wants more, with what was asked for before.
+    fn terms(&self, more: bool, said: Said) -> Result<LoginTerms, Fault> {
         let id = self.context.get("client_id").and_then(Value::as_str);
         let secret = self.secret()?;
-        let former = self
-            .file
-            .exists()
-            .then(|| Login::read(&self.file, self.secret()?).map_err(Fault::from));
-        let former = former.transpose()?;
+        let former = match more && self.file.exists() {
+            true => Some(Login::read(&self.file, self.secret()?)?),
+            false => None,
+        };
         Ok(LoginTerms {
-            issuer,
-            resource: None,
+            issuer: said.issuer,
+            resource: said.resource,
             client: id.map(|id| (id.to_owned(), secret)),
             document: Some(DOCUMENT.to_owned()),
             register: true,
@@ -154,6 +162,7 @@ impl User {
             former_scope: former.and_then(|login| login.scope().map(str::to_owned)),
             reach: Reach::Public,
             redirect: "http://127.0.0.1:3000/callback".to_owned(),
+            tokens: LoginFile::at(&self.file)?,
         })
     }
 
@@ -162,15 +171,30 @@ impl User {
             Egress::new(rules, Credentials::none(), Arc::new(ManualClock::default()))
         };
         let entropy = SeededEntropy::new(u64::from(std::process::id()));
-        let look = begin(&self.server, challenge, self.terms(None)?, &way_out, &entropy).await;
-        let Err(LoginError::Unconfirmed(issuers)) = look else {
+        let more = challenge.wants_more();
+        let mut said = Said::default();
+        let look = async |said: &Said| {
+            let terms = self.terms(more, said.clone())?;
+            let begun = begin(&self.server, challenge, terms, &way_out, &entropy).await;
+            Ok::<_, Fault>(begun.err())
+        };
+        let mut look_ended = look(&said).await?;
+        // Whoever runs a server at the origin alone says that its tokens are good for all of it.
+        if let Some(LoginError::OtherResource(other)) = &look_ended
+            && *other == self.server.target.origin()
+        {
+            said.resource = Some(other.clone());
+            look_ended = look(&said).await?;
+        }
+        let Some(LoginError::Unconfirmed(issuers)) = look_ended else {
             return Err("nobody confirmed the issuer".into());
         };
-        let terms = self.terms(issuers.into_iter().next())?;
+        said.issuer = issuers.into_iter().next();
+        let terms = self.terms(more, said)?;
         let asked = begin(&self.server, challenge, terms, &way_out, &entropy).await?;
         let answer = browse(&Target::parse(asked.url())?)?;
         let code = asked.read(answer.split_once('?').map_or("", |(_, query)| query))?;
-        Ok(asked.redeem(code, Path::new(&self.file)).await?)
+        Ok(asked.redeem(code).await?)
     }
 }
 

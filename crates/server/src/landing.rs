@@ -26,6 +26,9 @@ use tokio::time::{sleep, timeout};
 /// The path of the answer.
 const PATH: &str = "/callback";
 
+/// The port of HTTP.
+const HTTP_PORT: u16 = 80;
+
 /// The most connections at once. Others wait.
 const MAX_CONNECTIONS: usize = 16;
 
@@ -67,14 +70,26 @@ impl Landing {
     /// The address that an answer is sent to.
     #[must_use]
     pub fn redirect(&self) -> String {
-        format!("http://{}{PATH}", self.address)
+        redirect(self.address)
+    }
+
+    /// The address that an answer would be sent to, at which nobody waits: the port is only named. Port 0 names one that was
+    /// free.
+    ///
+    /// # Errors
+    /// When the system has no free one.
+    pub async fn unattended(port: u16) -> io::Result<String> {
+        if port == 0 {
+            return Ok(Self::bind(port).await?.redirect());
+        }
+        Ok(redirect((Ipv4Addr::LOCALHOST, port).into()))
     }
 
     /// Waits for an answer: the query of a request from which `judge` makes something. There may be none for ever.
     pub async fn answer<T>(self, judge: impl Fn(&str) -> Option<T>) -> T {
-        let host = self.address.to_string();
+        let address = self.address;
         let (came, mut coming) = mpsc::channel::<Came>(MAX_CONNECTIONS);
-        let door = Arc::new(Door { host, came });
+        let door = Arc::new(Door { address, came });
         let mut open = JoinSet::new();
         let taken = loop {
             tokio::select! {
@@ -99,8 +114,19 @@ impl Landing {
     }
 }
 
+fn redirect(address: SocketAddr) -> String {
+    format!("http://{address}{PATH}")
+}
+
+/// Whether a request's `Host` is this address. A browser leaves out the port that is HTTP's own.
+fn names(host: &[u8], address: SocketAddr) -> bool {
+    let bare = address.ip().to_string();
+    host == address.to_string().as_bytes()
+        || (address.port() == HTTP_PORT && host == bare.as_bytes())
+}
+
 struct Door {
-    host: String,
+    address: SocketAddr,
     came: mpsc::Sender<Came>,
 }
 
@@ -123,7 +149,8 @@ async fn attend(stream: TcpStream, door: Arc<Door>) {
 
 impl Door {
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let of_ours = request.headers().get(HOST).is_some_and(|host| *host == self.host.as_str());
+        let host = request.headers().get(HOST);
+        let of_ours = host.is_some_and(|host| names(host.as_bytes(), self.address));
         if request.method() != Method::GET || request.uri().path() != PATH || !of_ours {
             return page(StatusCode::NOT_FOUND, OTHER);
         }
@@ -170,6 +197,33 @@ mod tests {
 
     fn get(address: SocketAddr, target: &str, host: &str) -> String {
         asks(address, &format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n"))
+    }
+
+    #[test]
+    fn a_browser_says_no_port_where_it_is_that_of_http() {
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        for (host, port, expected) in [
+            ("127.0.0.1:4711", 4711, true),
+            ("127.0.0.1", 4711, false),
+            ("127.0.0.1", 80, true),
+            ("127.0.0.1:80", 80, true),
+            ("127.0.0.1:4711", 80, false),
+            ("localhost", 80, false),
+            ("evil.example", 80, false),
+            ("", 80, false),
+        ] {
+            assert_eq!(names(host.as_bytes(), at(port)), expected, "{host} {port}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_at_which_nobody_waits_takes_no_port() {
+        let taken = Landing::bind(0).await.unwrap();
+        let port = taken.address.port();
+        assert_eq!(Landing::unattended(port).await.unwrap(), taken.redirect());
+        let named = Landing::unattended(0).await.unwrap();
+        let rest = named.strip_prefix("http://127.0.0.1:").and_then(|r| r.strip_suffix(PATH));
+        assert_ne!(rest.unwrap().parse::<u16>().unwrap(), 0);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

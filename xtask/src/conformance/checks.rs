@@ -26,12 +26,16 @@ impl Status {
         })
     }
 
-    /// Whether a check that ended so on one side ended in the same way on the other. What the suite only notes (`INFO`) is left
-    /// to the server: it may pass there or not be made.
+    /// Whether a check that ended so on one side ended in the same way on the other. What the suite only notes (`INFO`) may not
+    /// be noted on one of them; what passes on one and is noted on the other is a difference.
     pub(super) fn agree(one: Option<Self>, other: Option<Self>) -> bool {
-        let noted = |status| status == Some(Self::Info);
-        let well = |status| matches!(status, None | Some(Self::Info | Self::Success));
-        one == other || (noted(one) && well(other)) || (noted(other) && well(one))
+        let noted = |status| matches!(status, None | Some(Self::Info));
+        one == other || (noted(one) && noted(other))
+    }
+
+    /// Whether the suite finds fault with it.
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Warning | Self::Failure)
     }
 
     /// The suite's word.
@@ -102,13 +106,16 @@ impl Checks {
         self.0.values().filter(|ended| ended.status == Status::Success).count()
     }
 
-    /// The checks of a scenario that failed.
-    pub(super) fn failed_in(&self, scenario: &str) -> Vec<&str> {
-        let failed = self
-            .0
-            .iter()
-            .filter(|(name, ended)| name.0 == scenario && ended.status == Status::Failure);
-        failed.map(|((_, check), _)| check.as_str()).collect()
+    /// The checks of a scenario with which the suite finds fault.
+    pub(super) fn faults_in(&self, scenario: &str) -> Vec<&str> {
+        let all = self.0.iter().filter(|(name, _)| name.0 == scenario);
+        let faults = all.filter(|(_, ended)| ended.status.is_fault());
+        faults.map(|((_, check), _)| check.as_str()).collect()
+    }
+
+    /// Whether a check of a scenario passed: one in which nothing did is none that passes.
+    pub(super) fn passes_in(&self, scenario: &str) -> bool {
+        self.0.iter().any(|(name, e)| name.0 == scenario && e.status == Status::Success)
     }
 }
 
@@ -124,22 +131,20 @@ mod tests {
         let ended = Ended { status: Status::Failure, message: "no answer".to_owned() };
         assert_eq!(checks.get(&name), Some(&ended));
         assert_eq!((checks.names().count(), checks.passed()), (1, 0));
-        assert_eq!(checks.failed_in("ping"), ["ping"]);
+        assert_eq!(checks.faults_in("ping"), ["ping"]);
+        assert!(!checks.passes_in("ping"));
     }
 
     #[test]
-    fn what_is_only_noted_is_no_difference_to_what_passes() {
+    fn only_what_is_noted_may_be_missing() {
         use Status::{Failure, Info, Skipped, Success, Warning};
-        for well in [None, Some(Info), Some(Success)] {
-            assert!(Status::agree(well, Some(Info)) && Status::agree(Some(Info), well), "{well:?}");
-        }
-        for odd in [Skipped, Warning, Failure] {
-            assert!(Status::agree(Some(odd), Some(odd)), "{odd:?}");
-            for other in [None, Some(Info), Some(Success)] {
-                assert!(!Status::agree(Some(odd), other), "{odd:?} {other:?}");
+        let all = [None, Some(Info), Some(Skipped), Some(Success), Some(Warning), Some(Failure)];
+        for one in all {
+            for other in all {
+                let noted = [one, other].iter().all(|s| matches!(s, None | Some(Info)));
+                assert_eq!(Status::agree(one, other), one == other || noted, "{one:?} {other:?}");
             }
         }
-        assert!(!Status::agree(None, Some(Success)));
     }
 
     #[test]

@@ -28,6 +28,8 @@ struct Set {
     name: &'static str,
     package: &'static str,
     words: &'static [&'static str],
+    /// How many are required. Another number is another suite, which somebody has to look at.
+    scenarios: usize,
     required: Required,
 }
 
@@ -36,18 +38,21 @@ const SETS: [Set; 3] = [
         name: "client-current",
         package: "conformance-current",
         words: &["--suite", "all", "--spec-version", "2025-11-25"],
+        scenarios: 18,
         required: Required::All,
     },
     Set {
         name: "client-next-2025-11-25",
         package: "conformance-next",
         words: &["--requirements", "2025-11-25"],
+        scenarios: 18,
         required: Required::By("2025-11-25"),
     },
     Set {
         name: "client-next-2026-07-28",
         package: "conformance-next",
         words: &["--requirements", "2026-07-28"],
+        scenarios: 32,
         required: Required::By("2026-07-28"),
     },
 ];
@@ -64,7 +69,7 @@ pub(super) fn run(root: &Path, node: &Path, packages: &Path, list: &List) -> Res
     for set in &SETS {
         let required = set.required.scenarios(node, packages, set.package, CLIENTS)?;
         let verdicts = set.run(node, packages, &client)?;
-        let judged = judge(&verdicts, &required, &list.failing(set.name));
+        let judged = judge(&verdicts, &required, &list.failing(set.name), set.scenarios);
         println!("{}: {} scenarios pass", set.name, judged.passed);
         judged.known.iter().for_each(|known| println!("{}: {known} fails, as listed", set.name));
         judged.failed.iter().for_each(|failed| println!("{}: {failed}", set.name));
@@ -102,16 +107,16 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(said)
 }
 
-/// The lines `✓ NAME: 3 passed, 0 failed` at the end of what the suite prints.
+/// The lines `✓ NAME: 3 passed, 0 failed, 1 warnings` at the end of what the suite prints, the last part where there are some.
 fn verdicts(said: &str) -> Result<Verdicts> {
     let lines = said.lines().skip_while(|line| *line != VERDICTS).skip(1);
     let lines = lines.take_while(|line| !line.starts_with("Total:"));
     let verdict = |line: &str| {
         let (name, numbers) = line.split_once(' ')?.1.split_once(": ")?;
         let (passed, rest) = numbers.split_once(" passed, ")?;
-        let (failed, _) = rest.split_once(" failed")?;
+        let (failed, rest) = rest.split_once(" failed")?;
         let (passed, failed): (u32, u32) = (passed.parse().ok()?, failed.parse().ok()?);
-        Some((name.to_owned(), passed > 0 && failed == 0))
+        Some((name.to_owned(), passed > 0 && failed == 0 && rest.is_empty()))
     };
     let read = |line: &str| verdict(line).with_context(|| format!("no verdict: {line}"));
     lines.filter(|line| !line.trim().is_empty()).map(read).collect()
@@ -127,9 +132,17 @@ struct Judged {
     failed: Vec<String>,
 }
 
-fn judge(verdicts: &Verdicts, required: &Scenarios, listed: &[&str]) -> Judged {
+/// Holds the verdicts against what has to pass: `scenarios` of them, but for those that are listed.
+fn judge(verdicts: &Verdicts, required: &Scenarios, listed: &[&str], scenarios: usize) -> Judged {
     let mut judged = Judged::default();
-    for (name, passed) in verdicts.iter().filter(|(name, _)| required.has(name)) {
+    let ran: Vec<_> = verdicts.iter().filter(|(name, _)| required.has(name)).collect();
+    if ran.len() != scenarios {
+        let count = ran.len();
+        judged
+            .failed
+            .push(format!("{count} scenarios that are required were run, and not {scenarios}"));
+    }
+    for (name, passed) in ran {
         match (passed, listed.contains(&name.as_str())) {
             (true, false) => judged.passed += 1,
             (false, true) => judged.known.push(name.clone()),
@@ -157,7 +170,7 @@ mod tests {
         let passed: Vec<_> = read.iter().map(|(name, passed)| (name.as_str(), *passed)).collect();
         assert_eq!(
             passed,
-            [("ask", false), ("auth/odd", true), ("initialize", true), ("none", false)]
+            [("ask", false), ("auth/odd", false), ("initialize", true), ("none", false)]
         );
         assert!(verdicts("=== SUITE SUMMARY ===\n✓ initialize\n").is_err());
     }
@@ -168,7 +181,7 @@ mod tests {
         let required = Scenarios::These(
             ["initialize", "ask", "none", "gone"].map(str::to_owned).into_iter().collect(),
         );
-        let judged = judge(&read, &required, &["ask", "initialize", "other"]);
+        let judged = judge(&read, &required, &["ask", "initialize", "other"], 3);
         assert_eq!((judged.passed, judged.known), (0, vec!["ask".to_owned()]));
         assert_eq!(
             judged.failed,
@@ -179,6 +192,8 @@ mod tests {
                 "other is listed, and was not run",
             ]
         );
-        assert_eq!(judge(&read, &required, &[]).passed, 1);
+        assert_eq!(judge(&read, &required, &[], 3).passed, 1);
+        let fewer = judge(&read, &Scenarios::These(["initialize".to_owned()].into()), &[], 2);
+        assert_eq!(fewer.failed, ["1 scenarios that are required were run, and not 2"]);
     }
 }

@@ -7,14 +7,19 @@
 //! check = "server-sse-disconnect-resume"
 //! reason = "Why the gate does not do what the server does, in one sentence."
 //!
+//! denials = ["is not let through"]     # how the gate says so (a key of the whole file, so it stands above)
+//!
 //! [denied]                             # scenarios that need what the gate lets no server do
 //! next-2025-11-25 = ["tools-call-sampling"]
 //! ```
 //!
 //! And `[[client]]` with `set`, `scenario` and `reason`: a scenario of clients that ours does not pass.
 //!
-//! A denied scenario has to end behind the gate as it does at the same server when that does not do it: so this is what makes the
-//! difference, and nothing else.
+//! A denied scenario has to end behind the gate as it does at the same server when that does not do it, and where it fails, with the
+//! same words or with the gate's own: so this is what makes the difference, and nothing else.
+//!
+//! A difference of a scenario that the suite requires can be listed only where the suite notes something behind the gate (`INFO`) in
+//! the place of a check that passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,6 +41,8 @@ const MOST: usize = 10;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
+    #[serde(default)]
+    denials: Vec<String>,
     #[serde(default)]
     difference: Vec<Entry>,
     #[serde(default)]
@@ -73,6 +80,8 @@ impl fmt::Display for Entry {
 #[derive(Debug)]
 pub(super) struct List {
     entries: Vec<Entry>,
+    /// What stands in the gate's words when it denies.
+    denials: Vec<String>,
     /// Scenarios that are denied, by their set.
     denied: BTreeMap<String, BTreeSet<String>>,
     clients: Vec<Failing>,
@@ -91,8 +100,10 @@ pub(super) struct Sides<'a> {
 /// What a comparison found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Checks that ended in the same way.
+    /// Checks that passed on both sides.
     pub(super) same: usize,
+    /// Checks that ended in the same way, and did not pass.
+    pub(super) alike: usize,
     /// Checks that did not, and are listed.
     pub(super) listed: usize,
     /// Checks that did not, as the rules of the gate deny it.
@@ -136,7 +147,7 @@ impl List {
     fn parse(text: &str) -> Result<Self> {
         let written: Written =
             toml::from_str(text).with_context(|| format!("{FILE} is no list of differences"))?;
-        let Written { difference: entries, denied, client: clients } = written;
+        let Written { denials, difference: entries, denied, client: clients } = written;
         if entries.len() > MOST {
             bail!("{FILE} has {} entries, and {MOST} are the most", entries.len());
         }
@@ -152,7 +163,10 @@ impl List {
         if let Some(failing) = clients.iter().find(|failing| failing.reason.trim().is_empty()) {
             bail!("{} {} has no reason in {FILE}", failing.set, failing.scenario);
         }
-        Ok(Self { entries, denied, clients })
+        if denials.iter().any(|words| words.trim().is_empty()) {
+            bail!("a denial in {FILE} has no words");
+        }
+        Ok(Self { entries, denials, denied, clients })
     }
 
     /// The scenarios of a set that our client does not pass.
@@ -174,17 +188,9 @@ impl List {
     }
 
     /// Compares what a set says of the server alone and behind the gate.
-    pub(super) fn compare(
-        &self,
-        set: &str,
-        required: &Scenarios,
-        sides: &Sides<'_>,
-    ) -> Result<Found> {
+    pub(super) fn compare(&self, set: &str, required: &Scenarios, sides: &Sides<'_>) -> Found {
         let Sides { bare, quiet, gate } = sides;
         let ours = || self.entries.iter().filter(|entry| entry.set == set);
-        if let Some(entry) = ours().find(|entry| required.has(&entry.scenario)) {
-            bail!("{entry} is of a scenario that the suite requires, which may not differ");
-        }
         let denied = self.denied(set);
         let mut found = Found::default();
         let mut idle = denied.clone();
@@ -192,18 +198,23 @@ impl List {
         for name in names {
             let status = |checks: &Checks| checks.get(name).map(|ended| ended.status);
             let agree = |other: &Checks| Status::agree(status(other), status(gate));
+            let noted = (status(bare), status(gate)) == (Some(Status::Success), Some(Status::Info));
             let entry = ours().find(|e| (&e.scenario, &e.check) == (&name.0, &name.1));
             match entry {
-                _ if agree(bare) => found.same += 1,
-                _ if denied.contains(name.0.as_str()) && agree(quiet) => {
+                _ if agree(bare) && status(bare) == Some(Status::Success) => found.same += 1,
+                _ if agree(bare) => found.alike += 1,
+                _ if denied.contains(name.0.as_str())
+                    && agree(quiet)
+                    && self.denies(quiet.get(name), gate.get(name)) =>
+                {
                     found.denied += 1;
                     idle.remove(name.0.as_str());
                 }
-                Some(entry) => {
+                Some(entry) if noted || !required.has(&entry.scenario) => {
                     found.listed += 1;
                     found.used.insert(entry.clone());
                 }
-                None => found.unlisted.push(Difference {
+                _ => found.unlisted.push(Difference {
                     name: name.clone(),
                     bare: bare.get(name).cloned(),
                     gate: gate.get(name).cloned(),
@@ -211,7 +222,15 @@ impl List {
             }
         }
         found.undenied = idle.into_iter().map(str::to_owned).collect();
-        Ok(found)
+        found
+    }
+
+    /// Whether what ended alike behind the gate and at the quiet server did so for the same reason: in the same words, or in
+    /// those of the gate. What does not fail has none.
+    fn denies(&self, quiet: Option<&Ended>, gate: Option<&Ended>) -> bool {
+        let Some(gate) = gate.filter(|ended| ended.status.is_fault()) else { return true };
+        quiet.is_some_and(|quiet| quiet.message == gate.message)
+            || self.denials.iter().any(|words| gate.message.contains(words))
     }
 
     /// The entries that no comparison found.
@@ -241,7 +260,7 @@ mod tests {
     fn compared(list: &List, set: &str, bare: &str, gate: &str) -> Found {
         let (bare, gate) = (checks(bare), checks(gate));
         let sides = Sides { bare: &bare, quiet: &bare, gate: &gate };
-        list.compare(set, &NONE, &sides).expect("compared")
+        list.compare(set, &NONE, &sides)
     }
 
     #[test]
@@ -270,17 +289,22 @@ mod tests {
 
     #[test]
     fn what_is_denied_ends_as_at_a_server_that_does_not_do_it() {
-        let list = List::parse("[denied]\ns = ['ask']\n").expect("a list");
+        let list = List::parse("denials = ['is not let through']\n[denied]\ns = ['ask']\n");
+        let list = list.expect("a list");
         assert_eq!((list.unknown(&["s"]).len(), list.unknown(&["t"])), (0, vec!["s"]));
         let bare = checks("ask\tasked\tSUCCESS\t\nask\tanswered\tSUCCESS\t\n");
         let quiet = checks("ask\tasked\tFAILURE\tno\n");
         let found = |gate: &str| {
             let gate = checks(gate);
             let sides = Sides { bare: &bare, quiet: &quiet, gate: &gate };
-            list.compare("s", &Scenarios::All, &sides).expect("compared")
+            list.compare("s", &Scenarios::All, &sides)
         };
-        let denied = found("ask\tasked\tFAILURE\tother words\n");
-        assert_eq!((denied.denied, denied.unlisted.len(), denied.undenied.len()), (2, 0, 0));
+        for words in ["no", "DENIED: this is not let through."] {
+            let denied = found(&format!("ask\tasked\tFAILURE\t{words}\n"));
+            assert_eq!((denied.denied, denied.unlisted.len(), denied.undenied.len()), (2, 0, 0));
+        }
+        let other = found("ask\tasked\tFAILURE\tno answer came\n");
+        assert_eq!((other.denied, other.unlisted.len()), (1, 1), "it fails for another reason");
         let worse = found("ask\tasked\tWARNING\t\n");
         assert_eq!((worse.denied, worse.unlisted.len()), (1, 1), "another end is no denial");
         let let_through = found("ask\tasked\tSUCCESS\t\nask\tanswered\tSUCCESS\t\n");
@@ -291,12 +315,29 @@ mod tests {
     fn what_the_suite_requires_may_not_differ() {
         let list = List::parse(&entry("ping", "ping", "why")).expect("a list");
         let bare = checks("ping\tping\tSUCCESS\t\n");
-        let sides = Sides { bare: &bare, quiet: &bare, gate: &bare };
-        for required in [Scenarios::All, Scenarios::These(["ping".to_owned()].into())] {
-            let refused = list.compare("s", &required, &sides).expect_err("required");
-            assert!(refused.to_string().contains("the suite requires"), "{refused}");
+        for (word, listed, unlisted) in
+            [("INFO", 1, 0), ("SKIPPED", 0, 1), ("WARNING", 0, 1), ("FAILURE", 0, 1)]
+        {
+            let gate = checks(&format!("ping\tping\t{word}\t\n"));
+            let sides = Sides { bare: &bare, quiet: &bare, gate: &gate };
+            for required in [Scenarios::All, Scenarios::These(["ping".to_owned()].into())] {
+                let found = list.compare("s", &required, &sides);
+                assert_eq!((found.listed, found.unlisted.len()), (listed, unlisted), "{word}");
+            }
+            assert_eq!(list.compare("s", &NONE, &sides).listed, 1, "{word}");
         }
-        assert!(list.compare("other", &Scenarios::All, &sides).is_ok());
+    }
+
+    #[test]
+    fn what_does_not_pass_on_both_sides_is_not_said_to_pass() {
+        let list = List::parse("").expect("none");
+        let bare =
+            "a\ta\tSUCCESS\t\nb\tb\tWARNING\t\nc\tc\tSKIPPED\t\nd\td\tINFO\t\ne\te\tFAILURE\t\n";
+        let found = compared(&list, "s", bare, bare);
+        assert_eq!((found.same, found.alike, found.unlisted.len()), (1, 4, 0));
+        let gate = bare.replace("a\ta\tSUCCESS", "a\ta\tWARNING").replace("d\td\tINFO\t\n", "");
+        let found = compared(&list, "s", bare, &gate);
+        assert_eq!((found.same, found.alike, found.unlisted.len()), (0, 4, 1));
     }
 
     #[test]
@@ -307,6 +348,7 @@ mod tests {
             (&entry("a", "b", " "), "no reason"),
             (&(entry("a", "b", "x") + &entry("a", "b", "y")), "stands twice"),
             ("[[difference]]\nset = 's'\n", "no list of differences"),
+            ("denials = ['']\n", "has no words"),
         ];
         for (text, says) in cases {
             assert!(format!("{:#}", List::parse(text).expect_err(says)).contains(says), "{text}");

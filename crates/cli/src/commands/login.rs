@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portcullis::system::{OsEntropy, SystemClock};
 use portcullis_canon::sanitize;
-use portcullis_egress::{Credentials, Egress, EgressRules, Login};
+use portcullis_egress::{Credentials, Egress, EgressRules, Login, LoginFile};
 use portcullis_mcp::{
     AnswerError, Asked, Challenge, Challenges, Http, HttpServer, LoginError, LoginTerms,
     Session as _, begin,
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Whose tokens count, where the configuration does not say
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
-    /// Scopes to ask for, with spaces between, beside those of the last login
+    /// Scopes to ask for, with spaces between, beside those of the last login; without it the server says which
     #[arg(long, value_name = "SCOPES")]
     scope: Option<String>,
     /// Read the answer from standard input: the address that the browser came to, which it may not be able to open
@@ -50,16 +50,15 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let choice = super::pin::named(&config, &args.server)?;
     let (remote, login) = place(choice)?;
     let visit = Visit { config: &config, choice, remote, login };
+    // Before anybody is asked: what nothing can be kept of is not consented to.
+    let tokens = LoginFile::at(&login.tokens).map_err(|fault| visit.failed(&fault.to_string()))?;
     let challenge = visit.refusal().await?;
-    let landing = Landing::bind(login.port).await.map_err(|error| {
-        let why = format!("the answer cannot be waited for: {}", error.kind());
-        visit.failed(&why).hint("free the port of `port`, or leave it out")
-    })?;
-    let asked = visit.begin(&args, &challenge, landing.redirect()).await?;
+    let answers = visit.answers(args.paste).await?;
+    let asked = visit.begin(&args, &challenge, answers.redirect(), tokens).await?;
     let issuer = asked.issuer().to_owned();
     tell(&asked, &args, globals)?;
-    let code = visit.code(&asked, landing, args.paste).await?;
-    asked.redeem(code, &login.tokens).await.map_err(|error| visit.failed(&error.to_string()))?;
+    let code = visit.code(&asked, answers).await?;
+    asked.redeem(code).await.map_err(|error| visit.failed(&error.to_string()))?;
     let file = login.tokens.display().to_string();
     if globals.json {
         crate::say_json(&DoneJson {
@@ -118,6 +117,22 @@ fn tell(asked: &Asked, args: &Args, globals: &Globals) -> Result<(), Failure> {
     ])
 }
 
+/// Where the answer comes from.
+enum Answers {
+    Browser(Landing),
+    /// A person, who has the address that the browser came to. Nobody waits there.
+    Pasted(String),
+}
+
+impl Answers {
+    fn redirect(&self) -> String {
+        match self {
+            Self::Browser(landing) => landing.redirect(),
+            Self::Pasted(redirect) => redirect.clone(),
+        }
+    }
+}
+
 struct Visit<'a> {
     config: &'a Config,
     choice: &'a ServerChoice,
@@ -160,11 +175,23 @@ impl Visit<'_> {
         }
     }
 
+    async fn answers(&self, paste: bool) -> Result<Answers, Failure> {
+        let answers = match paste {
+            true => Landing::unattended(self.login.port).await.map(Answers::Pasted),
+            false => Landing::bind(self.login.port).await.map(Answers::Browser),
+        };
+        answers.map_err(|error| {
+            let why = format!("the answer cannot be waited for: {}", error.kind());
+            self.failed(&why).hint("free the port of `port`, or leave it out")
+        })
+    }
+
     async fn begin(
         &self,
         args: &Args,
         challenge: &Challenge,
         redirect: String,
+        tokens: LoginFile,
     ) -> Result<Asked, Failure> {
         let issuer = match (&self.login.issuer, &args.issuer) {
             (Some(stated), Some(named)) if stated != named => {
@@ -176,7 +203,7 @@ impl Visit<'_> {
         };
         let secret = self.login.secret().map_err(|fault| self.failed(&fault.to_string()))?;
         let terms = LoginTerms {
-            former_scope: self.former_scope(issuer.as_deref()),
+            former_scope: args.scope.as_ref().and_then(|_| self.former_scope(issuer.as_deref())),
             issuer,
             resource: self.login.resource.clone(),
             client: self.login.client.clone().map(|id| (id, secret)),
@@ -185,6 +212,7 @@ impl Visit<'_> {
             scope: args.scope.clone().or_else(|| self.login.scope.clone()),
             reach: self.login.reach,
             redirect,
+            tokens,
         };
         let way_out = |rules| self.client(rules);
         let asked = begin(&self.remote.server, challenge, terms, &way_out, &OsEntropy).await;
@@ -209,27 +237,25 @@ impl Visit<'_> {
     }
 
     /// The code of the answer, from the browser or from the person.
-    async fn code(
-        &self,
-        asked: &Asked,
-        landing: Landing,
-        paste: bool,
-    ) -> Result<Zeroizing<String>, Failure> {
-        let read = if paste {
-            let line = tokio::task::spawn_blocking(pasted).await;
-            let line = line.map_err(|_| self.failed("standard input cannot be read"))?;
-            let line = line.map_err(|error| {
-                self.failed(&format!("standard input cannot be read: {}", error.kind()))
-            })?;
-            asked.read(query_of(&line))
-        } else {
-            // What is somebody else's answer is waited past.
-            let judge = |query: &str| match asked.read(query) {
-                Err(AnswerError::State | AnswerError::Odd) => None,
-                read => Some(read),
-            };
-            let answer = tokio::time::timeout(PATIENCE, landing.answer(judge)).await;
-            answer.map_err(|_| self.failed("no answer came in ten minutes"))?
+    async fn code(&self, asked: &Asked, answers: Answers) -> Result<Zeroizing<String>, Failure> {
+        let read = match answers {
+            Answers::Pasted(_) => {
+                let line = tokio::task::spawn_blocking(pasted).await;
+                let line = line.map_err(|_| self.failed("standard input cannot be read"))?;
+                let line = line.map_err(|error| {
+                    self.failed(&format!("standard input cannot be read: {}", error.kind()))
+                })?;
+                asked.read(query_of(&line))
+            }
+            Answers::Browser(landing) => {
+                // What is somebody else's answer is waited past.
+                let judge = |query: &str| match asked.read(query) {
+                    Err(AnswerError::State | AnswerError::Odd) => None,
+                    read => Some(read),
+                };
+                let answer = tokio::time::timeout(PATIENCE, landing.answer(judge)).await;
+                answer.map_err(|_| self.failed("no answer came in ten minutes"))?
+            }
         };
         read.map_err(|error| self.failed(&error.to_string()))
     }

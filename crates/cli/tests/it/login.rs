@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -294,17 +294,39 @@ fn a_login_is_made_once_and_used_by_every_command_with_tokens_that_nobody_sees()
     browse(&agreed(&asking.url));
     asking.ends().exits(0);
     assert_eq!(bank.lines("asked.txt").last().unwrap(), "balance:see read");
+    // And one that is not for more asks for what the server wants alone.
+    let asking = bank.login(&[]);
+    browse(&agreed(&asking.url));
+    asking.ends().exits(0);
+    assert_eq!(bank.lines("asked.txt").last().unwrap(), "read");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anybody_is_asked() {
+    let bank = Bank::new("register = true");
+    let file = bank.home.path("bank.login.json");
+    fs::create_dir(&file).unwrap();
+    let issuer = bank.issuer.clone();
+    let refused = bank.run(&["login", "bank", "--issuer", &issuer]);
+    refused.refuses(1, "E7504", &["bank.login.json` is not a plain file"]);
+    assert!(bank.lines("registered.txt").is_empty() && bank.lines("asked.txt").is_empty());
 }
 
 #[test]
 fn an_answer_can_be_pasted_and_one_of_another_issuer_is_not_traded() {
-    let bank = Bank::new("register = true");
+    // Whoever has the port has it still: nobody lands there.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let bank = Bank::new(&format!("register = true\nport = {port}"));
     let mut asking = bank.login(&["--paste"]);
     let back = agreed(&asking.url);
+    assert!(back.starts_with(&format!("http://127.0.0.1:{port}/callback?")), "{back}");
     writeln!(asking.child.stdin.take().unwrap(), "{back}").unwrap();
     bank.shows_nothing(&asking.ends().exits(0));
     bank.run(&["pin", "bank"]).exits(0);
 
+    let rules = fs::read_to_string(&bank.config).unwrap();
+    bank.home.write("bank.toml", rules.replace(&format!("port = {port}"), ""));
     let kept = fs::read(bank.home.path("bank.login.json")).unwrap();
     let traded = bank.lines("traded.txt").len();
     bank.home.write("bank/odd", "iss");

@@ -14,11 +14,13 @@ use super::endpoint::{Auth, Client, Grant, OAuthClient, Question};
 use super::oauth::{OAuthFault, lock};
 use super::tokens::Tokens;
 use crate::egress::clear_is_local;
+use crate::owned_file::{can_be_replaced, try_lock};
 use crate::secret::Secret;
 use crate::target::Target;
 use crate::transport::Transport;
 
-/// What binds tokens: another value of any of these is another login.
+/// What binds tokens: another value of any of these is another login. Beside it stands the client, where the operator named
+/// one; one that a login registers is another one after each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bond {
     server: String,
@@ -86,6 +88,11 @@ impl Agreed {
         Ok(Question { endpoint: self.bond.endpoint.clone(), client, scope: None, resource })
     }
 
+    /// Whether it was this client that logged in; without one, any did.
+    pub(super) fn is_of(&self, client: Option<&str>) -> bool {
+        client.is_none_or(|client| client == self.client.id)
+    }
+
     pub(super) fn stored(&self) -> StoredLogin {
         let secret = self.client.secret.as_ref().filter(|_| self.keeps_secret);
         StoredLogin {
@@ -151,17 +158,37 @@ impl LoginCode {
     pub(crate) async fn redeem(
         self,
         agreed: Agreed,
-        file: &Path,
+        LoginFile(file): &LoginFile,
         transport: &Transport,
         clock: &dyn Clock,
     ) -> Result<(), OAuthFault> {
         // Who refreshes what is there now does so before, or finds the new ones.
-        let _locked = lock(file).await?;
+        let locked = lock(file).await?;
         let asked = clock.now();
         let Self { code, verifier, redirect } = &self;
         let grant = Grant::Code { code, verifier, redirect };
         let granted = agreed.question(None)?.ask(transport, &grant).await?;
-        Tokens::granted(granted, asked, None, Some(Arc::new(agreed)))?.1.write(file)
+        Tokens::granted(granted, asked, None, Some(Arc::new(agreed)))?.1.write(&locked)
+    }
+}
+
+/// The owner's file (0600) for the tokens of a login, which could be written when it was looked at: so that nobody consents to
+/// what cannot be kept.
+#[derive(Clone, Debug)]
+pub struct LoginFile(PathBuf);
+
+impl LoginFile {
+    /// Looks at the place. What is there is replaced later; now a file is written beside it and taken away again.
+    ///
+    /// # Errors
+    /// A folder that is not safe or cannot be written, or something in the place that is no file of one's own.
+    pub fn at(path: &Path) -> Result<Self, OAuthFault> {
+        can_be_replaced(path)?;
+        // Whoever holds the lock is writing it.
+        if let Some(locked) = try_lock(path)? {
+            locked.rehearse()?;
+        }
+        Ok(Self(path.to_owned()))
     }
 }
 
@@ -169,6 +196,8 @@ impl LoginCode {
 pub struct Login {
     pub(super) file: PathBuf,
     pub(super) agreed: Arc<Agreed>,
+    /// The client that the operator named.
+    pub(super) client: Option<String>,
     pub(super) secret: Option<Arc<Secret>>,
 }
 
@@ -181,7 +210,20 @@ impl Login {
         let agreed = Tokens::read(file)?.login.ok_or(OAuthFault::Tokens)?;
         let secret = secret.map(Arc::new);
         agreed.question(secret.as_ref())?;
-        Ok(Self { file: file.to_owned(), agreed, secret })
+        Ok(Self { file: file.to_owned(), agreed, client: None, secret })
+    }
+
+    /// The same, held to the client that the operator named: now, and whenever the file is read again.
+    ///
+    /// # Errors
+    /// [`OAuthFault::Elsewhere`].
+    pub fn of_client(self, id: &str) -> Result<Self, OAuthFault> {
+        let client = Some(id.to_owned());
+        if self.agreed.is_of(client.as_deref()) {
+            Ok(Self { client, ..self })
+        } else {
+            Err(OAuthFault::Elsewhere)
+        }
     }
 
     /// Whether its tokens are for this server.

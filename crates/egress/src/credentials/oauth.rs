@@ -128,14 +128,16 @@ enum Terms {
     /// As the operator says.
     Rule(Question),
     /// As a login agreed, which stands in the file beside its tokens. A secret that the operator keeps is not there.
-    Login(Bond, Option<Arc<Secret>>),
+    Login { bond: Bond, client: Option<String>, secret: Option<Arc<Secret>> },
 }
 
 impl Terms {
     fn question(&self, stored: &Tokens) -> Result<Question, OAuthFault> {
         match (self, &stored.login) {
             (Self::Rule(question), None) => Ok(question.clone()),
-            (Self::Login(bond, secret), Some(login)) if login.bond == *bond => {
+            (Self::Login { bond, client, secret }, Some(login))
+                if login.bond == *bond && login.is_of(client.as_deref()) =>
+            {
                 login.question(secret.as_ref())
             }
             _ => Err(OAuthFault::Elsewhere),
@@ -179,7 +181,9 @@ impl OAuth {
 
     /// The tokens of a login.
     pub(super) fn of_login(login: Login) -> Self {
-        let terms = Terms::Login(login.agreed.bond.clone(), login.secret);
+        let Login { agreed, client, secret, .. } = &login;
+        let (bond, client, secret) = (agreed.bond.clone(), client.clone(), secret.clone());
+        let terms = Terms::Login { bond, client, secret };
         Self::with(login.file, terms)
     }
 
@@ -256,9 +260,9 @@ impl Shared {
         transport: &Transport,
         clock: &dyn Clock,
     ) -> Result<Arc<Secret>, OAuthFault> {
-        let _locked = lock(&self.file).await?;
+        let locked = lock(&self.file).await?;
         if self.state().unsaved {
-            self.save()?;
+            self.save(&locked)?;
         } else {
             let stored = Tokens::read(&self.file)?;
             self.terms.question(&stored)?;
@@ -280,13 +284,13 @@ impl Shared {
             state.tokens = Some(tokens);
             state.unsaved = true;
         }
-        self.save()?;
+        self.save(&locked)?;
         Ok(access)
     }
 
-    fn save(&self) -> Result<(), OAuthFault> {
+    fn save(&self, locked: &Locked) -> Result<(), OAuthFault> {
         let tokens = self.state().tokens.clone().ok_or(OAuthFault::Tokens)?;
-        tokens.write(&self.file)?;
+        tokens.write(locked)?;
         self.state().unsaved = false;
         Ok(())
     }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::endpoint::Granted;
 use super::login::{Agreed, StoredLogin};
 use super::oauth::OAuthFault;
-use crate::owned_file::{Guard, read, replace};
+use crate::owned_file::{Guard, Locked, read};
 use crate::secret::Secret;
 
 /// The version of the form without a login.
@@ -101,7 +101,7 @@ impl Tokens {
     }
 
     /// Puts these in the place of what the file has.
-    pub(super) fn write(&self, path: &Path) -> Result<(), OAuthFault> {
+    pub(super) fn write(&self, file: &Locked) -> Result<(), OAuthFault> {
         let text = |secret: &Arc<Secret>| secret.expose().to_owned();
         let mut stored = Stored {
             version: if self.login.is_some() { WITH_LOGIN } else { PLAIN },
@@ -114,7 +114,7 @@ impl Tokens {
         drop(stored.access_token.take().map(Zeroizing::new));
         drop(stored.refresh_token.take().map(Zeroizing::new));
         drop(stored.login.and_then(|login| login.client_secret).map(Zeroizing::new));
-        replace(path, &bytes?).map_err(OAuthFault::NotSaved)
+        file.replace(&bytes?).map_err(OAuthFault::NotSaved)
     }
 }
 
@@ -122,6 +122,10 @@ impl Tokens {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
+
+    fn locked(path: &Path) -> Locked {
+        crate::owned_file::try_lock(path).expect("usable").expect("free")
+    }
 
     fn check(text: &str) -> Result<Tokens, OAuthFault> {
         let folder = tempfile::tempdir().expect("a folder");
@@ -140,7 +144,7 @@ mod tests {
         let access = Some((secret("access-token"), ends));
         let refresh = Some(secret("refresh-token"));
         let tokens = Tokens { access, refresh, login: None };
-        assert!(tokens.write(&path).is_ok());
+        assert!(tokens.write(&locked(&path)).is_ok());
         let Ok(again) = Tokens::read(&path) else { panic!("what was written is read") };
         let (access, until) = again.access.expect("a token");
         assert!(access.matches(&secret("access-token")) && until == ends);
@@ -187,7 +191,7 @@ mod tests {
         );
         let Ok(tokens) = check(&text) else { panic!("it is read") };
         assert!(tokens.refresh.is_none() && tokens.login.is_some());
-        assert!(tokens.write(&path).is_ok());
+        assert!(tokens.write(&locked(&path)).is_ok());
         let again = std::fs::read_to_string(&path).expect("read");
         let parsed = |text: &str| {
             from_slice::<portcullis_canon::Value>(text.as_bytes(), &Limits::BARE).expect("JSON")

@@ -15,6 +15,7 @@ use portcullis_domain::question::QuestionStatus;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::{EndReason, RunStatus};
 use portcullis_domain::step::StepStatus;
+use portcullis_domain::tally::ThreadLimits;
 use portcullis_domain::thread::conversation;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_engine::{Advised, Asking, Attached, Gate, GateError, HeldRun, Progress, Tools};
@@ -243,6 +244,29 @@ fn a_host_asks_its_own_person_only_where_one_is_enough() {
     let mut here = world.begin();
     block_on(here.asking(Asking::Host)).unwrap();
     assert!(matches!(block_on(here.propose(call("write", 1))).unwrap(), Progress::Waiting(_)));
+}
+
+#[test]
+fn a_host_that_asks_its_person_is_counted_as_asking() {
+    let mut world = World::new();
+    world.conversation = Some(ThreadLimits { max_questions: Some(1), ..ThreadLimits::NONE });
+    world.policy.set(EffectClass::LocalMutation, Outcome::ask("operator", 1).unwrap());
+    let thread = conversation("ann", "hook:host", "abc");
+    let advised = |n: i64| {
+        let task = world.task(one_call());
+        let mut held = block_on(gate(&world, 1).begin_on(world.scope(), thread, task)).unwrap();
+        block_on(held.asking(Asking::Host)).unwrap();
+        assert_eq!(block_on(held.propose(call("write", n))).unwrap(), Progress::Allowed);
+        (block_on(held.advise()).unwrap(), held.run())
+    };
+    assert_eq!(advised(1).0, Advised::Told(Advice::Ask));
+    let (limited, run) = advised(2);
+    assert_eq!(limited, Advised::Not(Progress::Ended(EndReason::LimitDenials)));
+    let seen = world.step(run, 0).observation.unwrap();
+    assert_eq!(seen.refusal, Some(Refusal::ThreadQuestions));
+    let tally = block_on(world.store.thread(world.scope(), thread)).unwrap().unwrap().tally;
+    assert_eq!(tally.map(|tally| (tally.questions, tally.calls)), Some((1, 1)));
+    assert_eq!(world.count("step.advised"), 1);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 //! The request that a person opens, and the answer to it, which has to be that of the one issuer to this one request.
 
-use std::path::Path;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use portcullis_domain::ports::Entropy;
-use portcullis_egress::{Agreed, Egress, LoginCode, pairs};
+use portcullis_egress::{Agreed, Egress, LoginCode, LoginFile, pairs};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
@@ -52,23 +50,26 @@ pub struct Asked {
     url: String,
     state: String,
     verifier: Zeroizing<String>,
-    redirect: String,
     issuer: String,
     names_itself: bool,
-    agreed: Agreed,
-    egress: Egress,
+    trade: Trade,
+}
+
+/// How the code of an answer becomes tokens, and where they go.
+pub(super) struct Trade {
+    pub(super) redirect: String,
+    pub(super) agreed: Agreed,
+    pub(super) egress: Egress,
+    pub(super) tokens: LoginFile,
 }
 
 impl Asked {
-    #[expect(clippy::too_many_arguments, reason = "all that was found out, in one place")]
     pub(super) fn new(
         issuer: &Issuer,
         client: &str,
-        redirect: String,
         resource: &str,
         scope: Option<&str>,
-        agreed: Agreed,
-        egress: Egress,
+        trade: Trade,
         entropy: &dyn Entropy,
     ) -> Self {
         let (state, verifier) = (draw(entropy), Zeroizing::new(draw(entropy)));
@@ -76,7 +77,7 @@ impl Asked {
         let mut query = vec![
             ("response_type", "code"),
             ("client_id", client),
-            ("redirect_uri", redirect.as_str()),
+            ("redirect_uri", trade.redirect.as_str()),
             ("state", state.as_str()),
             ("code_challenge", challenge.as_str()),
             ("code_challenge_method", "S256"),
@@ -85,7 +86,7 @@ impl Asked {
         query.extend(scope.map(|scope| ("scope", scope)));
         let url = issuer.authorization.with_query(&query);
         let (issuer, names_itself) = (issuer.id.clone(), issuer.names_itself);
-        Self { url, state, verifier, redirect, issuer, names_itself, agreed, egress }
+        Self { url, state, verifier, issuer, names_itself, trade }
     }
 
     /// What the person opens.
@@ -133,13 +134,14 @@ impl Asked {
         code.filter(|code| !code.is_empty()).map(Zeroizing::new).ok_or(AnswerError::NoCode)
     }
 
-    /// Trades the code for tokens, which go into the owner's file.
+    /// Trades the code for tokens, which go into the owner's file of the terms.
     ///
     /// # Errors
     /// [`LoginError::Token`].
-    pub async fn redeem(self, code: Zeroizing<String>, file: &Path) -> Result<(), LoginError> {
-        let code = LoginCode::new(code, self.verifier, self.redirect);
-        self.egress.redeem(code, self.agreed, file).await.map_err(LoginError::Token)
+    pub async fn redeem(self, code: Zeroizing<String>) -> Result<(), LoginError> {
+        let Trade { redirect, agreed, egress, tokens } = self.trade;
+        let code = LoginCode::new(code, self.verifier, redirect);
+        egress.redeem(code, agreed, tokens).await.map_err(LoginError::Token)
     }
 }
 

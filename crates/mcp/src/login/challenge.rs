@@ -4,18 +4,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_egress::Headers;
 
-use super::scope;
+use super::scope::Scopes;
 
-/// The longest header that is looked at, in bytes, and the most of them.
+/// The longest header that is looked at, in bytes.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
-const MAX_HEADERS: usize = 8;
 
 /// A refusal for want of a token, or of one that may do more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
     wants_more: bool,
     metadata: Option<String>,
-    scope: Option<String>,
+    pub(super) scopes: Scopes,
 }
 
 impl Challenge {
@@ -23,17 +22,22 @@ impl Challenge {
     #[must_use]
     pub(crate) fn read(status: u16, headers: &Headers) -> Self {
         let values = headers.iter().filter(|(name, _)| *name == "www-authenticate");
-        let values =
-            values.take(MAX_HEADERS).filter_map(|(_, value)| std::str::from_utf8(value).ok());
-        let mut challenges =
-            values.filter(|value| value.len() <= MAX_HEADER_BYTES).flat_map(challenges);
-        let bearer = challenges.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"));
-        let param = |name| bearer.as_ref().and_then(|bearer| bearer.param(name));
-        let scope = param("scope").and_then(scope::read);
+        let all: Vec<Read> = values.map(|(_, value)| challenges(value)).collect();
+        let mut schemes = all.iter().flat_map(|read| &read.schemes);
+        let bearer = schemes.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"));
+        let param = |name| bearer.and_then(|bearer| bearer.param(name));
+        let scopes = match bearer.map_or(Said::Nothing, |bearer| bearer.said("scope")) {
+            Said::Once(text) => Scopes::read(text),
+            Said::Again => Scopes::Odd,
+            // They may stand in what could not be read.
+            Said::Nothing if all.iter().any(|read| !read.whole) => Scopes::Odd,
+            Said::Nothing => Scopes::Unsaid,
+        };
         // Other refusals with 403 are none that a login mends. Servers say it by the word, by scopes, or by both.
         let insufficient = param("error") == Some("insufficient_scope");
-        let wants_more = status == 403 && (insufficient || scope.is_some());
-        Self { wants_more, metadata: param("resource_metadata").map(str::to_owned), scope }
+        let wants_scopes = bearer.is_some() && scopes != Scopes::Unsaid;
+        let wants_more = status == 403 && (insufficient || wants_scopes);
+        Self { wants_more, metadata: param("resource_metadata").map(str::to_owned), scopes }
     }
 
     /// Where the server says that its metadata are.
@@ -44,7 +48,7 @@ impl Challenge {
     /// The scopes that the server asks for, with spaces between.
     #[must_use]
     pub fn scope(&self) -> Option<&str> {
-        self.scope.as_deref()
+        self.scopes.words()
     }
 
     /// Whether it took the token, and wants one that may do more.
@@ -85,24 +89,57 @@ struct Scheme {
 }
 
 impl Scheme {
-    /// A parameter that stands there once.
-    fn param(&self, name: &str) -> Option<&str> {
+    fn said(&self, name: &str) -> Said<'_> {
         let mut all = self.params.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         match (all.next(), all.next()) {
-            (Some((_, value)), None) => Some(value),
-            _ => None,
+            (None, _) => Said::Nothing,
+            (Some((_, value)), None) => Said::Once(value),
+            (Some(_), Some(_)) => Said::Again,
+        }
+    }
+
+    /// A parameter that stands there once.
+    fn param(&self, name: &str) -> Option<&str> {
+        match self.said(name) {
+            Said::Once(value) => Some(value),
+            Said::Nothing | Said::Again => None,
         }
     }
 }
 
-/// All challenges of one header. What follows something that cannot be read is not looked at.
-fn challenges(header: &str) -> Vec<Scheme> {
+/// How a parameter is said.
+enum Said<'a> {
+    Nothing,
+    Once(&'a str),
+    Again,
+}
+
+/// The challenges of one header, and whether those are all.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Read {
+    schemes: Vec<Scheme>,
+    whole: bool,
+}
+
+/// What follows something that cannot be read is not looked at, and the header is not whole.
+fn challenges(header: &[u8]) -> Read {
+    match std::str::from_utf8(header) {
+        Ok(header) if header.len() <= MAX_HEADER_BYTES => {
+            let (schemes, rest) = split(header);
+            Read { schemes, whole: rest.is_empty() }
+        }
+        _ => Read::default(),
+    }
+}
+
+/// The challenges that can be read, and what stands behind them.
+fn split(header: &str) -> (Vec<Scheme>, &str) {
     let (mut all, mut rest) = (Vec::<Scheme>::new(), header);
     loop {
         rest = rest.trim_start_matches([' ', '\t', ',']);
         let (name, after) = split_token(rest);
         if name.is_empty() {
-            return all;
+            return (all, rest);
         }
         let value = after.trim_start_matches([' ', '\t']).strip_prefix('=');
         let value = value.map(|value| value.trim_start_matches([' ', '\t']));
@@ -113,7 +150,7 @@ fn challenges(header: &str) -> Vec<Scheme> {
             }
             // A scheme's bare token, which ends in signs of equality.
             (None, Some(value), Some(_)) => rest = value.trim_start_matches('='),
-            (_, Some(_), None) => return all,
+            (_, Some(_), None) => return (all, rest),
             (_, None, _) => {
                 all.push(Scheme { scheme: name.to_owned(), params: Vec::new() });
                 rest = after;
@@ -153,7 +190,7 @@ mod tests {
             let params = challenge.params.iter().map(|(name, value)| format!(" {name}={value}"));
             format!("{}{}", challenge.scheme, params.collect::<String>())
         };
-        challenges(header).iter().map(one).collect()
+        split(header).0.iter().map(one).collect()
     }
 
     #[test]
@@ -180,14 +217,30 @@ mod tests {
 
     #[test]
     fn a_parameter_that_stands_there_twice_is_none() {
-        let all = challenges("Bearer scope=a, scope=b, x=1");
+        let all = split("Bearer scope=a, scope=b, x=1").0;
         assert_eq!((all[0].param("scope"), all[0].param("X")), (None, Some("1")));
     }
 
     #[test]
+    fn a_header_that_cannot_be_read_to_its_end_is_not_whole() {
+        for whole in ["", "Bearer", "Negotiate YWJj==, Bearer scope=\"q\"", "Bearer a=\"b, c\","] {
+            assert!(challenges(whole.as_bytes()).whole, "{whole}");
+        }
+        for odd in ["Bearer scope=\"never ends", "=x", "x=y", "Bearer scope=\u{e9}"] {
+            assert!(!challenges(odd.as_bytes()).whole, "{odd}");
+        }
+        let long = format!("Bearer scope=\"{}\"", "x".repeat(MAX_HEADER_BYTES));
+        assert_eq!(challenges(long.as_bytes()), Read::default());
+        assert_eq!(challenges(b"Bearer scope=\xff"), Read::default());
+    }
+
+    #[test]
     fn scopes_for_a_shell_are_plain() {
-        let with =
-            |scope: &str| Challenge { wants_more: true, metadata: None, scope: scope::read(scope) };
+        let with = |scope: &str| Challenge {
+            wants_more: true,
+            metadata: None,
+            scopes: Scopes::read(scope),
+        };
         assert_eq!(with("files:read b/c").plain_scope(), Some("files:read b/c"));
         for odd in ["a;b", "$(x)", "a'b", "`x`", &"x".repeat(201)] {
             assert_eq!(with(odd).plain_scope(), None, "{odd}");

@@ -26,6 +26,11 @@ pub enum LoginError {
         "the server calls itself `{0}`, which is not its address; if that is right, say so with `resource` in the configuration"
     )]
     OtherResource(String),
+    /// The scopes that would be asked for are none.
+    #[error(
+        "the scopes that are asked for are not up to 64 words of RFC 6749, section 3.3, in 2,048 bytes; name those that you want with `scope` in the configuration"
+    )]
+    Scopes,
     /// Nobody said yet whose tokens count.
     #[error("nobody said yet whose tokens count; the server names {}", quoted(.0))]
     Unconfirmed(Vec<String>),

@@ -58,7 +58,7 @@ pub(super) async fn find(
     for place in places(&named) {
         let at = reach::read(WHAT, &place)?;
         if let Some(found) = fetch::<Metadata>(&egress, at, WHAT).await? {
-            return found.of(issuer);
+            return found.of(issuer, reach);
         }
     }
     Err(LoginError::Absent(WHAT))
@@ -79,7 +79,7 @@ fn places(issuer: &Target) -> Vec<String> {
 }
 
 impl Metadata {
-    fn of(self, issuer: &str) -> Result<Issuer, LoginError> {
+    fn of(self, issuer: &str, reach: Reach) -> Result<Issuer, LoginError> {
         if self.issuer != issuer {
             return Err(LoginError::Mismatch(issuer.to_owned(), self.issuer));
         }
@@ -91,10 +91,9 @@ impl Metadata {
             reach::read(WHAT, &text)
         };
         let authorization = endpoint(self.authorization_endpoint)?;
-        // A person's browser goes there, and it reaches what only this machine does.
-        if authorization.is_this_machine() && !reach::read(WHAT, issuer)?.is_this_machine() {
-            return Err(LoginError::Place(WHAT, authorization.origin()));
-        }
+        // A person's browser goes there, and it reaches what only this machine and its network do. So it has to be a place
+        // that this program would go to.
+        reach::admit_endpoint(EgressRules::closed(), &authorization, issuer, reach)?;
         Ok(Issuer {
             id: self.issuer,
             authorization,

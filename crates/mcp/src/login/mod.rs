@@ -15,8 +15,9 @@ mod resource;
 mod scope;
 
 use portcullis_domain::ports::Entropy;
-use portcullis_egress::{Agreed, Egress, EgressRules, Reach, RulesFault, Secret};
+use portcullis_egress::{Agreed, Egress, EgressRules, LoginFile, Reach, RulesFault, Secret};
 
+use self::answer::Trade;
 pub use self::answer::{AnswerError, Asked};
 pub use self::challenge::{Challenge, Challenges};
 pub use self::error::LoginError;
@@ -40,12 +41,15 @@ pub struct LoginTerms {
     pub register: bool,
     /// The scopes in place of those that the server asks for, with spaces between.
     pub scope: Option<String>,
-    /// Scopes that an earlier login of the same kind asked for: they are asked for again beside the new ones.
+    /// Scopes that an earlier login of the same kind asked for, where this one is for more: they are asked for again beside
+    /// the new ones. Without them the new ones alone are asked for.
     pub former_scope: Option<String>,
     /// What may be behind the issuer's name.
     pub reach: Reach,
     /// Where the answer is sent to: an address of this machine.
     pub redirect: String,
+    /// Where the tokens will lie.
+    pub tokens: LoginFile,
 }
 
 /// Finds out where to log in, and makes the request for it. `challenge` is what the server said when it refused.
@@ -62,8 +66,9 @@ pub async fn begin(
     let resource = resource::find(server, challenge, terms.resource.as_deref(), way_out).await?;
     let named = resource.confirm(terms.issuer.as_deref())?;
     let issuer = issuer::find(named, terms.reach, way_out).await?;
-    let scope = scope::choose(&terms, challenge, &resource, &issuer);
+    let scope = scope::choose(&terms, challenge, &resource, &issuer)?;
     let egress = issuer.client(terms.reach, way_out)?;
+    let tokens = terms.tokens.clone();
     let registered = client::choose(terms, &issuer, &egress).await?;
     let agreed = Agreed::new(
         &server.target,
@@ -76,5 +81,6 @@ pub async fn begin(
     let agreed = if registered.known { agreed.secret_elsewhere() } else { agreed };
     let (id, redirect) = (registered.id, registered.redirect);
     let scope = scope.as_deref();
-    Ok(Asked::new(&issuer, &id, redirect, &resource.id, scope, agreed, egress, entropy))
+    let trade = Trade { redirect, agreed, egress, tokens };
+    Ok(Asked::new(&issuer, &id, &resource.id, scope, trade, entropy))
 }

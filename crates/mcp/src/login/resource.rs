@@ -7,7 +7,8 @@ use super::WayOut;
 use super::challenge::Challenge;
 use super::document::fetch;
 use super::error::{LoginError, shown};
-use super::{reach, scope};
+use super::reach;
+use super::scope::Scopes;
 use crate::client::HttpServer;
 
 const WHAT: &str = "the server's metadata (RFC 9728)";
@@ -32,12 +33,13 @@ pub(super) struct Resource {
     /// What it calls itself, in its own spelling: what tokens are asked for.
     pub(super) id: String,
     issuers: Vec<String>,
-    pub(super) scope: Option<String>,
+    pub(super) scopes: Scopes,
 }
 
 /// Reads the metadata: where the server's refusal says, else below the well-known path with its own path, else there
-/// without. What it calls itself has to be its address, or `resource` where the operator says so; the document for the
-/// whole origin may name that.
+/// without. What it calls itself has to be its address, or `resource` where the operator says so. That of the whole origin
+/// is another one, also in the document of the origin: its token would be good for all that lies there, and MCP has clients
+/// ask for the most specific resource that they know.
 pub(super) async fn find(
     server: &HttpServer,
     challenge: &Challenge,
@@ -46,7 +48,6 @@ pub(super) async fn find(
 ) -> Result<Resource, LoginError> {
     let own = &server.target;
     let egress = way_out(reach::admit(EgressRules::closed(), own, server.reach)?)?;
-    let origin = parse(&own.origin())?;
     let said = match resource {
         Some(text) => parse(text)?,
         None => own.clone(),
@@ -60,18 +61,18 @@ pub(super) async fn find(
             ));
         }
         let found = read(&egress, at).await?.ok_or(LoginError::Absent(WHAT))?;
-        return found.of(&[&said]);
+        return found.of(&said);
     }
     if own.path() != "/" {
         let path = own.path().strip_suffix('/').unwrap_or(own.path());
         let at = parse(&format!("{}{WELL_KNOWN}{path}", own.origin()))?;
         if let Some(found) = read(&egress, at).await? {
-            return found.of(&[&said]);
+            return found.of(&said);
         }
     }
     let at = parse(&format!("{}{WELL_KNOWN}", own.origin()))?;
     let found = read(&egress, at).await?.ok_or(LoginError::Absent(WHAT))?;
-    found.of(&[&said, &origin])
+    found.of(&said)
 }
 
 fn parse(text: &str) -> Result<Target, LoginError> {
@@ -83,18 +84,17 @@ async fn read(egress: &Egress, at: Target) -> Result<Option<Metadata>, LoginErro
 }
 
 impl Metadata {
-    /// The metadata, when they are of one of these.
-    fn of(self, expected: &[&Target]) -> Result<Resource, LoginError> {
-        let said = Target::parse(&self.resource).ok();
-        if !said.is_some_and(|said| expected.contains(&&said)) {
+    /// The metadata, when they are of this one.
+    fn of(self, expected: &Target) -> Result<Resource, LoginError> {
+        if Target::parse(&self.resource).ok().as_ref() != Some(expected) {
             return Err(LoginError::OtherResource(shown(&self.resource)));
         }
         if self.authorization_servers.len() > MAX_ISSUERS {
             return Err(LoginError::Odd(WHAT, "it names too many issuers"));
         }
         let scopes = self.scopes_supported.unwrap_or_default();
-        let scope = scope::join(scopes.iter().map(String::as_str));
-        Ok(Resource { id: self.resource, issuers: self.authorization_servers, scope })
+        let scopes = Scopes::join(scopes.iter().map(String::as_str));
+        Ok(Resource { id: self.resource, issuers: self.authorization_servers, scopes })
     }
 }
 

@@ -16,13 +16,13 @@ use tokio::sync::Mutex;
 use super::advertised::{Offer, OfferKind};
 use super::given;
 use super::load::{OfferLine, load};
-use super::rules::OfferRules;
-use crate::pin::{Manifest, OtherServer, ServerName};
+use super::rules::{OfferRules, UriRule};
+use crate::pin::{Manifest, OtherServer, ServerName, words};
 use crate::progress::Board;
 use crate::session::{Asks, MAX_URI_BYTES, Session, SessionError};
 use crate::source::{OpenError, failure, nothing, steady};
 
-/// The longest place that stands in a spec.
+/// How much of the rules stands in a spec in words.
 const MAX_RULES_BYTES: usize = 2_000;
 
 /// What hosts may have of a server, and how it is asked.
@@ -295,17 +295,17 @@ fn tool_name(server: &ServerName, asks: Asks) -> String {
     format!("{server}/{}", asks.method())
 }
 
-/// What the rules say of it in words; nothing where they let nothing through.
+/// What the rules say of it, for a person and for the digest that they sign; nothing where they let nothing through.
 fn rules_of(rules: &OfferRules, asks: Asks) -> Option<String> {
-    let prompts = || rules.prompts.iter().flatten().map(|name| sanitize::line(name).into_owned());
-    let uris = || rules.uris().map(|rule| sanitize::line(&rule.to_string()).into_owned());
+    let prompts = || rules.prompts.iter().flatten().cloned();
+    let uris = || rules.uris().map(UriRule::to_string);
     let named: Vec<String> = match asks {
         Asks::Read => uris().collect(),
         Asks::Prompt => prompts().collect(),
         Asks::Complete if rules.completions => prompts().chain(uris()).collect(),
         Asks::Complete => Vec::new(),
     };
-    (!named.is_empty()).then(|| sanitize::clip(&named.join("`, `"), MAX_RULES_BYTES))
+    (!named.is_empty()).then(|| words::signed(&named, MAX_RULES_BYTES))
 }
 
 fn spec(server: &ServerName, terms: &OfferTerms<'_>, asks: Asks) -> ToolSpec {
@@ -329,7 +329,7 @@ fn spec(server: &ServerName, terms: &OfferTerms<'_>, asks: Asks) -> ToolSpec {
         terminal: false,
         fixed: Object::new(),
         max_result_bytes: terms.max_result_bytes,
-        target: Some(format!("`{named}` of the MCP server `{server}`, {place}")),
+        target: Some(format!("{named} of the MCP server `{server}`, {place}")),
         probe: None,
         idempotency_key: None,
     }

@@ -199,7 +199,8 @@ impl Loading<'_> {
     /// The place and the server's own name, so that a person sees through what the operator renamed.
     fn target(&self, pinned: &PinnedTool) -> String {
         let place = sanitize::line(self.terms.place);
-        format!("`{}` of the MCP server `{}`, {place}", words::name(pinned.name()), self.server)
+        let name = words::signed(&[pinned.name()], words::NAME_BYTES);
+        format!("{name} of the MCP server `{}`, {place}", self.server)
     }
 
     /// A name that another tool has, or that two of these want, is nobody's here.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use portcullis_canon::{Value, sanitize};
+use portcullis_canon::{Digest, Kind, Value, sanitize};
 
 /// How much of a name goes into a sentence.
-const NAME_BYTES: usize = 80;
+pub(super) const NAME_BYTES: usize = 80;
 /// How much of a text is shown of each side.
 const TEXT_BYTES: usize = 160;
 /// How much of a value is shown.
@@ -18,6 +18,21 @@ const MAX_LISTED: usize = 8;
 /// A name, safe to print.
 pub(crate) fn name(text: &str) -> String {
     sanitize::clip(&sanitize::line(text), NAME_BYTES)
+}
+
+/// Names for a person, safe to print, and for the digest that they sign. Where the words are not all of them to the letter, a
+/// digest of theirs is there too: so other names are always another text.
+pub(crate) fn signed<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    let names = || names.iter().map(AsRef::as_ref);
+    let shown: Vec<_> = names().map(sanitize::line).collect();
+    let words = shown.join("`, `");
+    let exact = |(name, shown): (&str, &_)| name == *shown && !name.contains('`');
+    if words.len() <= most && names().zip(&shown).all(exact) {
+        return format!("`{words}`");
+    }
+    let all = Value::from(names().map(Value::from).collect::<Vec<_>>());
+    let digest = Digest::of_value(Kind::Config, &all);
+    format!("`{}` ({} by name, {digest})", sanitize::clip(&words, most), shown.len())
 }
 
 /// A text, safe to print, in quotation marks.
@@ -130,4 +145,28 @@ pub(super) fn listed(mut items: impl Iterator<Item = String>, between: &str) -> 
         let _ = write!(out, "{between}and {more} more");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_names_are_always_another_text_to_sign() {
+        assert_eq!(signed(&["pay"], 80), "`pay`");
+        assert_eq!(signed(&["a", "b"], 80), "`a`, `b`");
+        let long = "x".repeat(80);
+        assert_eq!(signed(&[&long], 80), format!("`{long}`"));
+        let all = [
+            signed(&["a", "b"], 80),
+            signed(&["a`, `b"], 80),
+            signed(&["a\u{200b}"], 80),
+            signed(&["a\u{200c}"], 80),
+            signed(&[format!("{long}1")], 80),
+            signed(&[format!("{long}2")], 80),
+        ];
+        let different: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:?}");
+        assert!(all.iter().all(|text| text.len() < 250), "{all:?}");
+    }
 }

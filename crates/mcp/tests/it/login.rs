@@ -34,7 +34,7 @@ async fn a_login_gets_a_token_that_its_server_takes() {
     let (state, challenge) = (of("state").unwrap(), of("code_challenge").unwrap());
     assert_eq!((state.len(), challenge.len()), (43, 43), "256 bits each");
     let code = asked.read(&format!("code=code-1&state={state}")).unwrap();
-    asked.redeem(code, &scene.file).await.unwrap();
+    asked.redeem(code).await.unwrap();
 
     let [traded] = scene.issuer.of("/token").try_into().unwrap();
     let traded: Seen = traded;
@@ -80,6 +80,14 @@ fn text(body: &str) -> Answer {
     (200, "content-type: application/json\r\n".to_owned(), body.to_owned())
 }
 
+/// Refuses with this word, besides where its metadata are.
+fn refuses(server: &mut Plan, word: &str) {
+    let (_, head, token) = &server.fixed["/mcp"];
+    let (bearer, _) = head.split_once(", scope=").unwrap();
+    let answer = (0, format!("{bearer}, {word}\r\n"), token.clone());
+    server.at("/mcp", answer);
+}
+
 const HOSTILE: &[(&str, Change, &str)] = &[
     (
         "another resource",
@@ -90,6 +98,65 @@ const HOSTILE: &[(&str, Change, &str)] = &[
         "a resource beside it",
         |s, _, own| s.edit(PRM, |d| drop(d.insert("resource", format!("{own}/other").as_str()))),
         "calls itself",
+    ),
+    (
+        "the whole origin in the document of the origin",
+        |s, _, own| {
+            s.at("/mcp", (0, String::new(), "t".repeat(9)));
+            s.fixed.remove(PRM);
+            let document = format!("{{\"resource\":\"{own}\"}}");
+            s.at(ROOT_PRM, text(&document));
+        },
+        "if that is right, say so with `resource`",
+    ),
+    (
+        "scopes that are none in a refusal",
+        |s, _, _| refuses(s, "scope=\"read a\\\\b\""),
+        "the scopes that are asked for",
+    ),
+    (
+        "scopes twice in a refusal",
+        |s, _, _| refuses(s, "scope=\"read\", scope=\"write\""),
+        "the scopes that are asked for",
+    ),
+    (
+        "scopes without end in a refusal",
+        |s, _, _| refuses(s, "scope=\"read"),
+        "the scopes that are asked for",
+    ),
+    (
+        "too many scopes in a refusal",
+        |s, _, _| {
+            let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
+            refuses(s, &format!("scope=\"{}\"", many.join(" ")));
+        },
+        "the scopes that are asked for",
+    ),
+    (
+        "scopes that are none in the metadata",
+        |s, _, _| {
+            refuses(s, "realm=\"x\"");
+            s.edit(PRM, |d| drop(d.insert("scopes_supported", vec!["read".into(), "a b".into()])));
+        },
+        "the scopes that are asked for",
+    ),
+    (
+        "scopes that are too long in the metadata",
+        |s, _, _| {
+            refuses(s, "realm=\"x\"");
+            let long = "x".repeat(2_049);
+            s.edit(PRM, |d| drop(d.insert("scopes_supported", vec![long.as_str().into()])));
+        },
+        "the scopes that are asked for",
+    ),
+    (
+        "a page at a private address",
+        |_, i, _| {
+            i.edit(METADATA, |d| {
+                drop(d.insert("authorization_endpoint", "https://10.0.0.1/authorize"))
+            })
+        },
+        "no rule can open",
     ),
     (
         "the whole origin where the server named the place",
@@ -358,14 +425,15 @@ async fn a_token_endpoint_that_errs_leaves_no_token() {
 
 #[tokio::test]
 async fn metadata_are_found_at_the_places_of_the_protocol() {
-    // Without a word from the server: with its path, then without; there the origin may be named.
+    // Without a word from the server: with its path, then without. That of all the origin the operator says.
     let scene = Scene::new(|server, _, own| {
         server.at("/mcp", (0, String::new(), "access-token-1".to_owned()));
         let document = server.fixed.remove(PRM).unwrap();
         server.at(ROOT_PRM, document);
         server.edit(ROOT_PRM, |d| drop(d.insert("resource", own)));
     });
-    scene.log_in(scene.terms()).await.unwrap();
+    let resource = Some(scene.server.url(""));
+    scene.log_in(LoginTerms { resource, ..scene.terms() }).await.unwrap();
     let places: Vec<_> = scene
         .server
         .seen()
@@ -442,17 +510,25 @@ async fn clients_are_chosen_and_prove_themselves_as_the_issuer_takes_it() {
 }
 
 #[tokio::test]
-async fn scopes_are_those_that_were_asked_for_and_those_of_before() {
+async fn scopes_are_those_that_are_wanted_and_with_more_those_of_before() {
     let scene = Scene::new(|_, issuer, _| {
         issuer
             .edit(METADATA, |d| drop(d.insert("scopes_supported", vec!["offline_access".into()])));
     });
+    let asked = scene.begin(scene.terms()).await.unwrap();
+    assert_eq!(query(asked.url(), "scope").as_deref(), Some("pay:read offline_access"));
     let former_scope = Some("old:one pay:read".to_owned());
     let asked = scene.begin(LoginTerms { former_scope, ..scene.terms() }).await.unwrap();
     assert_eq!(query(asked.url(), "scope").as_deref(), Some("pay:read old:one offline_access"));
     let scope = Some("mine".to_owned());
     let asked = scene.begin(LoginTerms { scope, ..scene.terms() }).await.unwrap();
     assert_eq!(query(asked.url(), "scope").as_deref(), Some("mine offline_access"));
+    // What would be too much together is not fewer, and not all.
+    let many = |from: u32| Some((from..from + 40).map(|n| format!("{n} ")).collect::<String>());
+    let terms = LoginTerms { scope: many(0), former_scope: many(40), ..scene.terms() };
+    assert!(matches!(scene.begin(terms).await.err().unwrap(), LoginError::Scopes));
+    let terms = LoginTerms { scope: Some("a\tb".to_owned()), ..scene.terms() };
+    assert!(matches!(scene.begin(terms).await.err().unwrap(), LoginError::Scopes));
 }
 
 #[tokio::test]
@@ -508,6 +584,28 @@ async fn a_token_goes_to_the_server_of_its_login_and_to_no_other() {
     let refused = session.list().await.unwrap_err().to_string();
     assert!(refused.contains("another login's"), "{refused}");
     assert!(other.issuer.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_the_operator_named_is_the_one_for_as_long_as_the_file_is_used() {
+    let scene = Scene::good();
+    scene.log_in(scene.terms()).await.unwrap();
+    let other = scene.connect_as(None, Some("client-2")).await.err().unwrap();
+    assert!(other.contains("another login's"), "{other}");
+    let named = scene.connect_as(None, Some("client-1")).await.unwrap();
+    let registered = scene.connect(None).await.unwrap();
+    let text = std::fs::read_to_string(&scene.file).unwrap();
+    let anew = text.replace("client-1", "client-2");
+    assert_ne!(text, anew);
+    std::fs::write(&scene.file, anew).unwrap();
+    scene.clock.advance(Duration::from_secs(3_600));
+    let refused = named.list().await.unwrap_err().to_string();
+    assert!(refused.contains("another login's"), "{refused}");
+    assert_eq!(scene.issuer.of("/token").len(), 1, "it is not asked for a token");
+    // Who registers is another client after each login.
+    registered.list().await.unwrap();
+    let refreshed = &scene.issuer.of("/token")[1];
+    assert_eq!(refreshed.field("client_id").as_deref(), Some("client-2"));
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use portcullis_canon::{Limits, Object, Value, parse};
 use portcullis_egress::{
-    Credential, CredentialRef, Credentials, Egress, EgressRules, Login, Reach, Secret, Target,
+    Credential, CredentialRef, Credentials, Egress, EgressRules, Login, LoginFile, Reach, Secret,
+    Target,
 };
 use portcullis_mcp::{
     Asked, Challenges, Http, HttpServer, LoginError, LoginTerms, Session as _, begin,
@@ -284,6 +285,7 @@ impl Scene {
             former_scope: None,
             reach: Reach::Public,
             redirect: REDIRECT.to_owned(),
+            tokens: LoginFile::at(&self.file).unwrap(),
         }
     }
 
@@ -321,13 +323,26 @@ impl Scene {
         let asked = self.begin(terms).await?;
         let state = query(asked.url(), "state").unwrap();
         let code = asked.read(&format!("code=code-1&state={state}"))?;
-        asked.redeem(code, &self.file).await
+        asked.redeem(code).await
     }
 
     /// With the token that is in the file.
     pub(crate) async fn connect(&self, secret: Option<Secret>) -> Result<Http, String> {
+        self.connect_as(secret, None).await
+    }
+
+    /// The same, where the operator names the client.
+    pub(crate) async fn connect_as(
+        &self,
+        secret: Option<Secret>,
+        client: Option<&str>,
+    ) -> Result<Http, String> {
         let mut server = self.http();
         let login = Login::read(&self.file, secret).map_err(|fault| fault.to_string())?;
+        let login = match client {
+            Some(client) => login.of_client(client).map_err(|fault| fault.to_string())?,
+            None => login,
+        };
         let rules = server.rules().unwrap().loopback_port(login.endpoint().port());
         let token = Credential::login(login, &server.target).map_err(|fault| fault.to_string())?;
         server.credential = Some(CredentialRef::bearer("bank"));

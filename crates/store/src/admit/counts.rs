@@ -6,7 +6,7 @@
 
 use std::mem::discriminant;
 
-use portcullis_domain::event::{Body, Event, ThreadCounted};
+use portcullis_domain::event::{Advice, Body, Event, ThreadCounted};
 use portcullis_domain::fold::RunState;
 use portcullis_domain::id::StepId;
 use portcullis_domain::observation::{Observation, ObservationKind};
@@ -45,34 +45,33 @@ fn counted(before: &[Event], step: StepId, counted: &Counted) -> bool {
     })
 }
 
+/// What is counted of a fact: whether it is one, and as what. A fact may be several.
+type Owed = (fn(&Body) -> bool, fn(&Counted) -> bool);
+
+const OWED: [Owed; 3] = [
+    (begins, |counted| matches!(counted, Counted::Call(_))),
+    (asks, |counted| matches!(counted, Counted::Question(_))),
+    (denies, |counted| matches!(counted, Counted::Denial)),
+];
+
 /// Whether the append holds something that is counted where a conversation is.
 pub(super) fn is_countable(events: &[Event]) -> bool {
-    events.iter().any(|event| owed(&event.body).is_some())
+    events.iter().any(|event| OWED.iter().any(|(is_one, _)| is_one(&event.body)))
 }
 
 /// Whether everything that has to be counted is.
 pub(super) fn are_whole(events: &[Event]) -> bool {
-    events.iter().all(|event| match (owed(&event.body), event.link.step) {
-        (Some(is_it), Some(step)) => events.iter().any(|event| {
-            event.link.step == Some(step)
-                && matches!(&event.body, Body::ThreadCounted(body) if is_it(&body.counted))
-        }),
-        (Some(_), None) => false,
-        (None, _) => true,
+    let counted = |step: Option<StepId>, is_it: &fn(&Counted) -> bool| {
+        step.is_some()
+            && events.iter().any(|event| {
+                event.link.step == step
+                    && matches!(&event.body, Body::ThreadCounted(body) if is_it(&body.counted))
+            })
+    };
+    events.iter().all(|event| {
+        let owed = OWED.iter().filter(|(is_one, _)| is_one(&event.body));
+        owed.map(|(_, is_it)| is_it).all(|is_it| counted(event.link.step, is_it))
     })
-}
-
-/// As what a fact has to be counted.
-fn owed(body: &Body) -> Option<fn(&Counted) -> bool> {
-    if begins(body) {
-        Some(|counted| matches!(counted, Counted::Call(_)))
-    } else if asks(body) {
-        Some(|counted| matches!(counted, Counted::Question(_)))
-    } else if denies(body) {
-        Some(|counted| matches!(counted, Counted::Denial))
-    } else {
-        None
-    }
 }
 
 /// A first start, or what a host is told. A later start is of a call that was counted.
@@ -84,9 +83,14 @@ fn begins(body: &Body) -> bool {
     }
 }
 
-/// People are asked whether a call may be made. What an earlier one did they are asked whatever was counted.
+/// People are asked whether a call may be made, here or by a host that asks its own. What an earlier one did they are asked
+/// whatever was counted.
 fn asks(body: &Body) -> bool {
-    matches!(body, Body::QuestionAsked(body) if body.kind == QuestionKind::Approval)
+    match body {
+        Body::QuestionAsked(body) => body.kind == QuestionKind::Approval,
+        Body::StepAdvised(body) => body.advice == Advice::Ask,
+        _ => false,
+    }
 }
 
 fn denies(body: &Body) -> bool {

@@ -175,12 +175,16 @@ impl Site {
         if answer.status == 403 && !challenge.wants_more() {
             return format!("{said}: {more}");
         }
-        let hint = self.remedy(challenge.plain_scope().filter(|_| challenge.wants_more()));
+        let hint = match challenge.wants_more() {
+            true => self.remedy(Some(challenge.plain_scope().unwrap_or("SCOPES"))),
+            false => self.remedy(None),
+        };
         self.challenges.note(challenge);
         format!("{said}: {more}{hint}")
     }
 
-    /// What a person runs to get a token, or one that may do more, at the end of a sentence.
+    /// What a person runs to get a token, or one that may do more, at the end of a sentence. Where the server does not say
+    /// plainly what more is, a person has to know.
     pub(super) fn remedy(&self, scope: Option<&str>) -> String {
         match (&self.server.login, scope) {
             (Some(login), Some(scope)) => format!("; run `{login} --scope '{scope}'`"),

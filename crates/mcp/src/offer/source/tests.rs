@@ -236,6 +236,26 @@ fn the_rules_and_the_place_are_in_what_a_person_signs() {
     let other = OfferRules { resources: Some(vec!["n://*".parse().unwrap()]), ..rules() };
     assert_eq!(digests(&rules()), digests(&rules()));
     assert_ne!(digests(&rules())[0], digests(&other)[0]);
+    // What does not fit into words is in it too: a rule at the end, and one that looks as another does.
+    let many = |last: &str| {
+        let first = (0..300).map(|n| format!("n://a/{n}"));
+        let all = first.chain([last.to_owned()]).map(|uri| uri.parse().unwrap()).collect();
+        OfferRules { resources: Some(all), ..rules() }
+    };
+    assert_eq!(digests(&many("n://b/1")), digests(&many("n://b/1")));
+    assert_ne!(digests(&many("n://b/1"))[0], digests(&many("n://b/2"))[0]);
+    let named = |names: &[&str]| {
+        let prompts = Some(names.iter().map(|name| (*name).to_owned()).collect());
+        OfferRules { prompts, resources: None, completions: false, ..rules() }
+    };
+    let target = |rules: &OfferRules| rules_of(rules, Asks::Prompt).unwrap();
+    assert_eq!(target(&named(&["a", "b"])), "`a`, `b`");
+    assert_ne!(target(&named(&["a", "b"])), target(&named(&["a`, `b"])));
+    assert_ne!(target(&named(&["a\u{200b}"])), target(&named(&["a\u{200c}"])));
+    for spec in opened(&fake, &many("n://b/1")).specs() {
+        assert!(spec.target.as_ref().is_some_and(|target| target.len() < 2 * MAX_RULES_BYTES));
+        spec.check().unwrap();
+    }
     for spec in opened(&fake, &rules()).specs() {
         spec.check().unwrap();
         portcullis_canon::Schema::compile(&spec.input_schema).unwrap();
