@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use portcullis_canon::Value;
 use tokio::sync::watch;
 
+use crate::needs::Needs;
 use crate::progress::Progress;
 
 /// The most answers and lines without sense that one session takes before it ends.
@@ -33,6 +34,8 @@ pub(super) enum Reply {
     Result(Value),
     /// An error: its code, and its message, which is not safe to print.
     Error(i64, String),
+    /// The error that says what the server would have to ask of us.
+    Needs(Needs),
 }
 
 /// What is to be done with an answer.
