@@ -175,13 +175,29 @@ async fn remote_changes_are_counted_wherever_they_are_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_in_what_is_told_counts_as_a_change() {
-    for (mode, method) in [("notices-end", "GET"), ("modern-drops", "subscriptions/listen")] {
+    for (mode, method) in [
+        ("notices-end", "GET"),
+        ("notices-late", "GET"),
+        ("notices-cut", "GET"),
+        ("modern-drops", "subscriptions/listen"),
+    ] {
         let remote = Remote::start(mode);
         let session = remote.connect().await;
         remote.wait_for(method, 2).await;
         wait_until(|| session.changes() > 0).await;
         session.list().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_that_it_tells_nothing_is_left_alone() {
+    let remote = Remote::start("well");
+    let session = remote.connect().await;
+    remote.wait_for("GET", 1).await;
+    for _ in 0..3 {
+        assert_eq!(text(call(&session, "echo", PATIENT).await), "{}");
+    }
+    assert_eq!(session.changes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
