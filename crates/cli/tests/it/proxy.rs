@@ -233,6 +233,27 @@ fn a_call_that_waits_is_not_for_resume() {
 }
 
 #[test]
+fn where_the_record_ends_is_kept_while_a_proxy_serves() {
+    let home = Home::new();
+    let file = home.path("heads");
+    let head = |home: &Home| fs::read_to_string(home.path("heads")).unwrap_or_default();
+    let rules = format!("{MAKES}[head]\nfile = '{}'\n", file.display());
+    let mut host = Host::start(&home, &rules);
+    let begun = head(&home);
+    assert!(!begun.is_empty(), "at the start");
+    assert!(!host.call("files_create", CREATE).failed);
+    let until = Instant::now() + Duration::from_secs(60);
+    while head(&home) == begun {
+        assert!(Instant::now() < until, "it is not kept beside the calls");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    host.kill();
+    // What was kept is of this record, and another proxy goes on from it.
+    let (status, said) = Host::start(&home, &rules).leave();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
 fn a_proxy_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_write() {
     let home = Home::new();
     let (host, held) = in_the_middle(&home);
