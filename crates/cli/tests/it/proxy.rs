@@ -254,6 +254,25 @@ fn where_the_record_ends_is_kept_while_a_proxy_serves() {
 }
 
 #[test]
+fn a_damaged_run_denies_changes_and_nothing_else() {
+    let home = Home::new();
+    let (host, held) = in_the_middle(&home);
+    host.kill();
+    let db = rusqlite::Connection::open(home.db()).unwrap();
+    assert_eq!(db.execute("UPDATE runs SET limits = '{'", ()).unwrap(), 1);
+    home.write("files/other.txt", "other");
+    let mut host = Host::start(&home, MAKES);
+    drop(held);
+    // It may be what was cut off in the middle of this very change, of which nobody could be asked.
+    let other = host.call("files_delete", r#"{"path":"other.txt"}"#);
+    assert_eq!((other.word(), other.failed), ("UNAVAILABLE", true));
+    assert!(home.path("files/other.txt").exists());
+    assert!(!host.call("files_read", r#"{"path":"other.txt"}"#).failed, "control");
+    let (_, said) = host.leave();
+    assert!(said.contains("could not be handled"), "{said}");
+}
+
+#[test]
 fn a_proxy_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_write() {
     let home = Home::new();
     let (host, held) = in_the_middle(&home);
