@@ -256,6 +256,15 @@ pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
     Ok(Config { path: Some(path), ..config })
 }
 
+/// Whether this text would be read as the configuration at this absolute path; else why not.
+pub(crate) fn check(text: &str, path: &Path) -> Result<(), String> {
+    if text.len() > FILE.most {
+        return Err(format!("it is larger than {} bytes", FILE.most));
+    }
+    let base = path.parent().unwrap_or(Path::new("/"));
+    parse(text, base).map(drop).map_err(|misfit| misfit.sentence(text))
+}
+
 /// The term of a lease. A shorter one ends while a busy machine is on its way to renew it; a longer one keeps a run from
 /// being taken up when its holder is gone without proof.
 const LEASE_TERM: Number =

@@ -84,7 +84,15 @@ fn put(path: &Path, bytes: &[u8], how: RenameFlags) -> io::Result<()> {
     if put.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
-    put
+    put.and_then(|()| sync_folder(path))
+}
+
+/// The new name is on the disk only once its folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    Ok(rustix::fs::fsync(folder)?)
 }
 
 #[cfg(test)]

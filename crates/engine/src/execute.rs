@@ -64,7 +64,9 @@ fn still_unknown(before: Option<Failure>, performed: &Performed) -> Option<(Fail
     let first = before?;
     let why = match performed {
         Performed::Answered(Err(
-            failure @ (ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }),
+            failure @ (ToolFailure::NothingHappened { .. }
+            | ToolFailure::Lacking { .. }
+            | ToolFailure::Abort { .. }),
         )) => failure.to_string(),
         Performed::Answered(Err(failure @ ToolFailure::Failed { .. })) => {
             return Some((
@@ -493,12 +495,15 @@ impl Core {
 
     /// The end of a step whose tool failed; `None` when what it did is not known.
     fn failed_ending(&self, spec: &ToolSpec, failure: ToolFailure) -> Option<Ending> {
+        let labels = || Labels::of(Origin::external(&spec.name));
         let failed = |failure, message: &str| {
-            let labels = Labels::of(Origin::external(&spec.name));
-            Ending::observed(self.observer().failed(failure, message, labels))
+            Ending::observed(self.observer().failed(failure, message, labels()))
         };
         match failure {
             ToolFailure::NothingHappened { message } => Some(failed(Failure::Error, &message)),
+            ToolFailure::Lacking { lack, message } => {
+                Some(Ending::observed(self.observer().lacking(&lack, &message, labels())))
+            }
             ToolFailure::Failed { message } => {
                 Some(Ending::observed(self.observer().refused(spec, &message)))
             }

@@ -63,6 +63,9 @@ pub(crate) fn watch(core: &Core, step: StepId, running: Running, spec: ToolSpec)
             Some(Err(ToolFailure::NothingHappened { message })) => {
                 observer.failed(Failure::Error, &message, external)
             }
+            Some(Err(ToolFailure::Lacking { lack, message })) => {
+                observer.lacking(&lack, &message, external)
+            }
             Some(Err(ToolFailure::Failed { message })) => observer.refused(&spec, &message),
             Some(Err(ToolFailure::Unknown { message })) => {
                 observer.failed(Failure::LostConnection, &message, external)

@@ -4,7 +4,7 @@ use portcullis_canon::{Digest, Fault, Kind, Limits, Object, Value, parse, saniti
 use portcullis_domain::content::Content;
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::observation::{Failure, Observation, ObservationKind};
-use portcullis_domain::ports::{Entropy, ToolOutput};
+use portcullis_domain::ports::{Entropy, Lack, ToolOutput};
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::tool::ToolSpec;
@@ -79,6 +79,17 @@ impl Observer<'_> {
     pub(crate) fn failed(&self, failure: Failure, message: &str, labels: Labels) -> Outcome {
         let mut object = Object::new();
         object.insert("failure", failure.as_str());
+        object.insert("message", message);
+        let shape = Shape { failure: Some(failure), ..Shape::of(ObservationKind::ToolError) };
+        self.outcome(StepStatus::Failed, shape, object, labels)
+    }
+
+    /// The tool changed nothing, since something is not there.
+    pub(crate) fn lacking(&self, lack: &Lack, message: &str, labels: Labels) -> Outcome {
+        let failure = Failure::Error;
+        let mut object = Object::new();
+        object.insert("failure", failure.as_str());
+        object.insert("lacks", lack.to_value());
         object.insert("message", message);
         let shape = Shape { failure: Some(failure), ..Shape::of(ObservationKind::ToolError) };
         self.outcome(StepStatus::Failed, shape, object, labels)

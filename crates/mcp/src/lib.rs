@@ -41,7 +41,7 @@ pub use login::{
 pub use needs::{Need, Needs};
 pub use offer::{
     MAX_OFFERS, McpOffers, Offer, OfferError, OfferFate, OfferKind, OfferLine, OfferRules,
-    OfferTerms, UriRule, UriRuleError,
+    OfferTerms, UriRule, UriRuleError, offered,
 };
 pub use pin::{
     Change, ChangeKind, Fate, FileFault, Likeness, LoadReport, Loaded, LoadedTool,

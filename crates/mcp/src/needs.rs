@@ -1,16 +1,13 @@
 //! What a server may need of a host to make a call: its model, whoever sits there, its folders. It is not let through.
-//!
-//! A call that failed for it is recorded with a sentence, from which the same is read again.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use portcullis_canon::{Object, Value};
+use portcullis_domain::ports::Lack;
 
 /// The protocol's number for it.
 pub(crate) const CODE: i32 = -32_021;
-
-/// How the sentence begins.
-const SENTENCE: &str = "the server needs what no server is let ask a host for: ";
 
 /// One thing that a server may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +38,7 @@ impl Need {
     }
 }
 
-/// What a server needs; at least one thing.
+/// What a server needs; at least one thing. Its text is the sentence that is recorded of a call that failed for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs(BTreeSet<Need>);
 
@@ -52,11 +49,10 @@ impl Needs {
         Self::of(Need::ALL.into_iter().filter(|need| named.contains_key(need.name())).collect())
     }
 
-    /// What the sentence about a failure says, if it is that sentence.
+    /// What is recorded of a call that lacked it.
     #[must_use]
-    pub fn read(sentence: &str) -> Option<Self> {
-        let names = sentence.strip_prefix(SENTENCE)?.split(", ");
-        Self::of(names.map(Need::read).collect::<Option<_>>()?)
+    pub fn of_names(names: &BTreeSet<String>) -> Option<Self> {
+        Self::of(names.iter().map(|name| Need::read(name)).collect::<Option<_>>()?)
     }
 
     fn of(needs: BTreeSet<Need>) -> Option<Self> {
@@ -69,9 +65,9 @@ impl Needs {
         self.0.iter().map(|need| need.name()).collect::<Vec<_>>().join(", ")
     }
 
-    /// What is recorded of a call that failed for it.
-    pub(crate) fn sentence(&self) -> String {
-        format!("{SENTENCE}{}", self.names())
+    /// As it is recorded of a call.
+    pub(crate) fn lack(&self) -> Lack {
+        Lack::Caller(self.0.iter().map(|need| need.name().to_owned()).collect())
     }
 
     /// As the protocol's error carries it.
@@ -82,6 +78,12 @@ impl Needs {
         }
         data.insert("requiredCapabilities", named);
         Value::Object(data)
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server needs what no server is let ask a host for: {}", self.names())
     }
 }
 
@@ -96,12 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_names_is_read_again_from_the_sentence() {
+    fn what_an_error_names_is_read_again_from_the_record() {
         let needs =
             of_error(r#"{"data":{"requiredCapabilities":{"sampling":{},"elicitation":{}}}}"#);
         let needs = needs.unwrap();
         assert_eq!(needs.names(), "elicitation, sampling");
-        assert_eq!(Needs::read(&needs.sentence()), Some(needs.clone()));
+        let Lack::Caller(names) = needs.lack() else { panic!("{:?}", needs.lack()) };
+        assert_eq!(Needs::of_names(&names), Some(needs.clone()));
         assert_eq!(
             needs.data().to_canonical_string(),
             r#"{"requiredCapabilities":{"elicitation":{},"sampling":{}}}"#
@@ -118,8 +121,10 @@ mod tests {
         ] {
             assert_eq!(of_error(odd), None, "{odd}");
         }
-        for odd in ["", "sampling", SENTENCE, &format!("{SENTENCE}sampling, more")] {
-            assert_eq!(Needs::read(odd), None, "{odd}");
-        }
+        let of_names = |names: &[&str]| {
+            Needs::of_names(&names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        assert_eq!(of_names(&[]), None);
+        assert_eq!(of_names(&["sampling", "more"]), None);
     }
 }

@@ -7,6 +7,7 @@ use portcullis_domain::ports::BoxFuture;
 use portcullis_domain::standing::Standing;
 
 use crate::listing::{Listing, ListingError};
+use crate::needs::Needs;
 use crate::offer::{Offer, OfferError, OfferKind};
 use crate::pin::FileFault;
 use crate::progress::Told;
@@ -19,8 +20,8 @@ pub trait Session: Send + Sync {
     /// [`SessionError`] says at which stage it failed.
     fn list(&self) -> BoxFuture<'_, Result<Listing, SessionError>>;
 
-    /// Calls one tool, at most once, and only while its leave stands. A call that was begun is never sent again. Where the server says how far it is, that is
-    /// told on.
+    /// Calls one tool, at most once, and only while its leave stands. A call that was begun is never sent again. Where the
+    /// server says how far it is, that is told on.
     ///
     /// # Errors
     /// [`CallFailure`] says whether anything can have happened.
@@ -84,8 +85,8 @@ pub enum SessionError {
     /// It did not speak the protocol, or no revision that we speak.
     #[error("does not speak MCP: {0}")]
     Protocol(String),
-    /// It speaks the protocol, and says that it has no tools.
-    #[error("is of no use here: it offers no tools")]
+    /// It speaks the protocol, and says that it has no tools, resources or prompts.
+    #[error("is of no use here: it offers no tools, resources or prompts")]
     NoTools,
     /// It answered nothing in time.
     #[error("gave no answer within {0:?} while {1}")]
@@ -215,7 +216,7 @@ pub struct Link {
 /// The longest URI of a resource, in bytes. A longer one is none: cut, it would be another one.
 pub const MAX_URI_BYTES: usize = 2_048;
 
-/// What is recorded of a read where the server says that it has no such resource.
+/// What is said of a read where the server says that it has no such resource.
 pub const NO_SUCH_RESOURCE: &str = "the server has no resource of that name";
 
 /// How a call failed without an answer.
@@ -224,6 +225,12 @@ pub enum CallFailure {
     /// Nothing was sent, or the server said that it knows no such call before it did anything.
     #[error("{0}")]
     NotSent(String),
+    /// The server said, before it did anything, what it would have to ask of us.
+    #[error("{0}")]
+    Needs(Needs),
+    /// The server said that it has no such resource.
+    #[error("{NO_SUCH_RESOURCE}")]
+    NoSuchResource,
     /// It was sent, and what became of it is not known.
     #[error("{0}")]
     Unknown(String),

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use portcullis_canon::{Object, Value, sanitize};
 use portcullis_domain::label::{Labels, Origin};
 use portcullis_domain::permit::Permit;
-use portcullis_domain::ports::{BoxFuture, Clock, ToolFailure, ToolOutput, ToolSource};
+use portcullis_domain::ports::{BoxFuture, Clock, Lack, ToolFailure, ToolOutput, ToolSource};
 use portcullis_domain::recovery::ProbeAnswer;
 use portcullis_domain::tool::ToolSpec;
 use tokio::sync::Mutex;
@@ -21,7 +21,7 @@ use crate::pin::{
     LoadReport, Loaded, LoadedTool, OtherServer, Refused, ServerName, Terms, load, load_pinned,
 };
 use crate::progress::Board;
-use crate::session::{Answer, CallFailure, Leave, Session, SessionError};
+use crate::session::{Answer, CallFailure, Leave, NO_SUCH_RESOURCE, Session, SessionError};
 
 /// How often a listing is asked for again because the tools changed while it came.
 const MOST_LISTINGS: usize = 3;
@@ -272,6 +272,12 @@ fn content(answer: &Answer, spec: &ToolSpec) -> Result<Vec<u8>, ToolFailure> {
 pub(crate) fn failure(failure: CallFailure) -> ToolFailure {
     match failure {
         CallFailure::NotSent(message) => nothing(&message),
+        CallFailure::Needs(needs) => {
+            ToolFailure::Lacking { lack: needs.lack(), message: needs.to_string() }
+        }
+        CallFailure::NoSuchResource => {
+            ToolFailure::Lacking { lack: Lack::Subject, message: NO_SUCH_RESOURCE.to_owned() }
+        }
         CallFailure::Unknown(message) => ToolFailure::Unknown { message: one_line(&message) },
         CallFailure::Failed(message) => ToolFailure::Failed { message: one_line(&message) },
     }

@@ -7,7 +7,7 @@ use portcullis_canon::Digest;
 use portcullis_domain::ports::Clock as _;
 use portcullis_mcp::{
     Change, FileFault, Listing, Manifest, Offer, PinnedFiles, PinnedTool, Session, SessionError,
-    diff, listed,
+    diff, listed, offered,
 };
 use serde::Serialize;
 
@@ -71,10 +71,8 @@ async fn advertised(
     session: &dyn Session,
 ) -> Result<(Listing, Vec<Offer>), SessionError> {
     let (_, live) = listed(session).await?;
-    let mut offers = Vec::new();
-    for kind in choice.offers.kinds() {
-        offers.extend(session.offers(kind).await?);
-    }
+    let kinds: Vec<_> = choice.offers.kinds().collect();
+    let (_, offers) = offered(session, &kinds).await?;
     Ok((live, offers))
 }
 

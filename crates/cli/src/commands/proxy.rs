@@ -1,6 +1,7 @@
 //! `portcullis proxy`: serves the tools to an MCP host over standard input and output, or to those that come over HTTP; each
 //! call passes the gate.
 
+mod keeping;
 mod listen;
 mod pipes;
 
@@ -32,6 +33,7 @@ use crate::heads::Heads;
 use crate::signals::Signals;
 use crate::start;
 
+use keeping::{Commits, Keeper};
 use listen::Door;
 use pipes::{standard_input, standard_output};
 
@@ -79,7 +81,9 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
         None => None,
     };
     let wakes = Arc::new(Wakes::default());
-    let observers = vec![Arc::clone(&wakes) as Arc<dyn Observer>];
+    let commits = Arc::new(Commits::default());
+    let observers: Vec<Arc<dyn Observer>> =
+        vec![Arc::clone(&wakes) as _, Arc::clone(&commits) as _];
     let heads = Heads::of(globals, &config)?;
     let mode = OpenMode::CreateOrOpen;
     let house = assemble::hosts_gatehouse(globals, mode, &config, files.as_deref(), observers);
@@ -102,8 +106,22 @@ pub(crate) async fn run(args: Args, globals: &Globals) -> Result<Exit, Failure> 
     let notes = Arc::clone(&teller) as Arc<dyn Notes>;
     let proxy = Proxy::open(house.parts, settings, wakes, notes, servers)
         .map_err(|error| Failure::new(Code::Argument, error.to_string()))?;
-    let exit = attend(Arc::new(proxy), door, signals, &teller).await?;
-    heads.map_or(Ok(exit), |heads| heads.keep(house.database.as_ref()).map(|()| exit))
+    let keeper = heads.map(|heads| Keeper::new(heads, house.database));
+    let attended = attend(Arc::new(proxy), door, signals, &teller);
+    let exit = match &keeper {
+        Some(keeper) => tokio::select! {
+            biased;
+            exit = attended => exit,
+            never = keeper.follow(&commits, &teller) => match never {},
+        },
+        None => attended.await,
+    };
+    // However it ended: what was recorded is recorded.
+    let kept = match &keeper {
+        Some(keeper) => keeper.keep().await,
+        None => Ok(()),
+    };
+    exit.and_then(|exit| kept.map(|()| exit))
 }
 
 /// Serves, and waits for what is on its way. The first signal takes no more calls; the second one waits for nothing.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portcullis_canon::{Object, Value};
+use portcullis_mcp::ServerName;
 
 /// The name that the gate has among a host's servers.
 pub(super) const GATE: &str = "portcullis";
@@ -21,10 +22,7 @@ pub(super) type Stays = String;
 impl Local {
     /// Reads an entry. What is not understood whole is not carried at all, since something would be lost.
     pub(super) fn read(name: &str, entry: &Value) -> Result<Self, Stays> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if !(1..=64).contains(&name.len()) || !name.bytes().all(plain) {
-            return Err("its name is not 1 to 64 letters, digits, `-` and `_`".to_owned());
-        }
+        ServerName::new(name).map_err(|error| error.to_string())?;
         let entry = entry.as_object().ok_or("it is not an object")?;
         if ["url", "httpUrl", "serverUrl"].iter().any(|key| entry.contains_key(key)) {
             return Err("it is a remote server, and only programs can be carried over".to_owned());
@@ -160,6 +158,11 @@ mod tests {
             assert!(stays.contains(why), "{entry}: {stays}");
         }
         let entry = parse(br#"{"command":"npx"}"#, &Limits::BARE).unwrap();
-        assert!(Local::read("a b", &entry).is_err() && Local::read("", &entry).is_err());
+        let long = "m".repeat(33);
+        for name in ["", "a b", "GitHub", "_mail", "-mail", "ma.il", &long] {
+            let stays = Local::read(name, &entry).unwrap_err();
+            assert!(stays.contains("1 to 32 lower-case letters"), "{name}: {stays}");
+        }
+        assert!(Local::read(&"m".repeat(32), &entry).is_ok(), "control");
     }
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use portcullis_canon::Object;
 
+use crate::config;
 use crate::failure::{Code, Failure};
 use edit::Door;
 use entry::{GATE, Local};
@@ -238,15 +239,14 @@ impl Installation {
                 Some(_) => return Err(unfit(&format!("another server `{name}` is in it already"))),
             }
         }
-        if added.is_empty() {
-            return Ok((None, shown));
-        }
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         let text = format!("{text}{end}{added}");
-        if text.parse::<toml::Table>().is_err() {
-            return Err(unfit("servers cannot be added behind its end; add them by hand"));
+        if !locals.is_empty() {
+            // What the gate cannot load would leave the host without any server.
+            config::check(&text, &self.rules)
+                .map_err(|why| unfit(&format!("with these servers it would not load: {why}")))?;
         }
-        Ok((Some(Added { before, text }), shown))
+        Ok(((!added.is_empty()).then_some(Added { before, text }), shown))
     }
 
     /// Writes what is planned: the gate's configuration first, so that no server is nowhere.

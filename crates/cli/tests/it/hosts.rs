@@ -92,6 +92,35 @@ fn the_rules_of_the_operator_keep_their_text() {
 }
 
 #[test]
+fn a_server_that_the_gate_could_not_name_stays_with_its_host() {
+    let text = "{\"mcpServers\": {\"GitHub\": {\"command\": \"github-server\"}, \"mail\": {\"command\": \"mail-server\"}}}";
+    let (home, path) = with(".cursor/mcp.json", text);
+    let told = home.run(&["hosts", "cursor", "--write"]).exits(0).out;
+    assert!(told.contains("NOT behind the gate: GitHub: a server's name is"), "{told}");
+    let now = fs::read_to_string(&path).unwrap();
+    assert!(now.contains("github-server") && !now.contains("mail-server"), "{now}");
+    // The configuration loads: what is wrong is that the program is not there.
+    let checked = home.run(&["check"]).exits(1).out;
+    assert!(checked.contains("E7501"), "{checked}");
+}
+
+#[test]
+fn nothing_is_written_when_the_gate_could_not_load_it() {
+    for (own, why) in [
+        ("[classes]\nread_only = \"perhaps\"\n", "line 2"),
+        ("[mcp]\nservers = {}\n", "line 4"),
+        ("nonsense = 1\n", "line 1"),
+    ] {
+        let (home, path) = with(".cursor/mcp.json", JSON);
+        let rules = home.write("config/portcullis/portcullis.toml", own);
+        home.run(&["hosts", "cursor", "--write"]).refuses(1, "E9021", &["would not load", why]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), JSON, "{own}");
+        assert_eq!(fs::read_to_string(&rules).unwrap(), own);
+        assert_eq!(fs::read_dir(home.path(".cursor")).unwrap().count(), 1, "nothing is left");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_made_where_its_folder_is() {
     let home = Home::new();
     home.run(&["hosts", "cursor", "--write"]).refuses(1, "E9005", &["folder"]);

@@ -233,6 +233,46 @@ fn a_call_that_waits_is_not_for_resume() {
 }
 
 #[test]
+fn where_the_record_ends_is_kept_while_a_proxy_serves() {
+    let home = Home::new();
+    let file = home.path("heads");
+    let head = |home: &Home| fs::read_to_string(home.path("heads")).unwrap_or_default();
+    let rules = format!("{MAKES}[head]\nfile = '{}'\n", file.display());
+    let mut host = Host::start(&home, &rules);
+    let begun = head(&home);
+    assert!(!begun.is_empty(), "at the start");
+    assert!(!host.call("files_create", CREATE).failed);
+    let until = Instant::now() + Duration::from_secs(60);
+    while head(&home) == begun {
+        assert!(Instant::now() < until, "it is not kept beside the calls");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    host.kill();
+    // What was kept is of this record, and another proxy goes on from it.
+    let (status, said) = Host::start(&home, &rules).leave();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_damaged_run_denies_changes_and_nothing_else() {
+    let home = Home::new();
+    let (host, held) = in_the_middle(&home);
+    host.kill();
+    let db = rusqlite::Connection::open(home.db()).unwrap();
+    assert_eq!(db.execute("UPDATE runs SET limits = '{'", ()).unwrap(), 1);
+    home.write("files/other.txt", "other");
+    let mut host = Host::start(&home, MAKES);
+    drop(held);
+    // It may be what was cut off in the middle of this very change, of which nobody could be asked.
+    let other = host.call("files_delete", r#"{"path":"other.txt"}"#);
+    assert_eq!((other.word(), other.failed), ("UNAVAILABLE", true));
+    assert!(home.path("files/other.txt").exists());
+    assert!(!host.call("files_read", r#"{"path":"other.txt"}"#).failed, "control");
+    let (_, said) = host.leave();
+    assert!(said.contains("could not be handled"), "{said}");
+}
+
+#[test]
 fn a_proxy_killed_in_the_middle_of_a_write_leaves_one_question_and_no_second_write() {
     let home = Home::new();
     let (host, held) = in_the_middle(&home);

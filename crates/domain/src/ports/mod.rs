@@ -33,7 +33,7 @@ pub use store::{
     Ledger, Ledgers, MAX_PAGE, NewEvent, Notice, Observer, OpenOutcome, Page, Reminder, Rows,
     Store, StoreError, StoredContent, StoredEvent, TakeLease,
 };
-pub use tool::{ToolFailure, ToolOutput, ToolSource};
+pub use tool::{Lack, ToolFailure, ToolOutput, ToolSource};
 
 /// A boxed future that can move between threads.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

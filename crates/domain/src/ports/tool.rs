@@ -1,5 +1,9 @@
 //! The port of everything that can be called.
 
+use std::collections::BTreeSet;
+
+use portcullis_canon::Value;
+
 use crate::label::Labels;
 use crate::permit::Permit;
 use crate::ports::BoxFuture;
@@ -24,6 +28,14 @@ pub enum ToolFailure {
         /// What happened, for the agent: one sentence.
         message: String,
     },
+    /// It changed nothing, since something that the call needs is not there.
+    #[error("{message}")]
+    Lacking {
+        /// What is not there.
+        lack: Lack,
+        /// What happened, for the agent: one sentence.
+        message: String,
+    },
     /// The receiver answered that it failed. That is known and nobody is asked; what it changed before it failed is its own
     /// to say, and is not claimed to be nothing.
     #[error("{message}")]
@@ -45,6 +57,44 @@ pub enum ToolFailure {
     },
 }
 
+/// What a call needs that is not there. It is recorded beside the sentence, so that nobody has to know it from words, which
+/// a stranger may have written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// What the call is about.
+    Subject,
+    /// What the receiver would have to ask of whoever calls, by the names of its protocol.
+    Caller(BTreeSet<String>),
+}
+
+impl Lack {
+    const SUBJECT: &str = "subject";
+
+    /// As it is recorded: `"subject"`, or the list of names.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Subject => Value::from(Self::SUBJECT),
+            Self::Caller(names) => {
+                Value::from(names.iter().map(|name| Value::from(name.as_str())).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// What is recorded; nothing where it says nothing of the kind.
+    #[must_use]
+    pub fn read(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(word) if word == Self::SUBJECT => Some(Self::Subject),
+            Value::Array(names) => {
+                let names = names.iter().map(|name| name.as_str().map(str::to_owned));
+                names.collect::<Option<_>>().map(Self::Caller)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Tools that can be called with a [`Permit`].
 pub trait ToolSource: Send + Sync {
     /// The tools, each with its whole spec.
@@ -62,4 +112,27 @@ pub trait ToolSource: Send + Sync {
 
     /// Performs exactly the call that the permit names.
     fn call(&self, permit: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_canon::{Limits, parse};
+
+    use super::*;
+
+    #[test]
+    fn what_was_lacking_is_read_again_as_it_is_recorded() {
+        let names = ["roots", "sampling"].map(str::to_owned);
+        for (lack, text) in [
+            (Lack::Subject, r#""subject""#),
+            (Lack::Caller(names.into()), r#"["roots","sampling"]"#),
+        ] {
+            assert_eq!(lack.to_value().to_canonical_string(), text);
+            assert_eq!(Lack::read(&lack.to_value()), Some(lack));
+        }
+        for other in [r#""Subject""#, "7", "null", "{}", r#"["roots",7]"#] {
+            let value = parse(other.as_bytes(), &Limits::BARE).unwrap();
+            assert_eq!(Lack::read(&value), None, "{other}");
+        }
+    }
 }

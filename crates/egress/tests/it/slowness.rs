@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use portcullis_domain::ports::Disposition;
-use portcullis_egress::{Credentials, Deadlines, EgressError, EgressRules, Fault, Phase, Sent};
+use portcullis_egress::{
+    Credentials, Deadlines, EgressError, EgressRules, Fault, Method, Phase, Request, Sent, Target,
+};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::server::{Server, client, get, local, short};
@@ -107,4 +109,24 @@ async fn unusable_deadlines_send_nothing() {
     assert_eq!((error.sent, error.disposition()), (Sent::Nothing, Disposition::Bug));
     assert_eq!(server.connections(), 0);
     local().send(get(&server.url("/")).deadlines(short())).await.expect("an answer");
+}
+
+#[tokio::test]
+async fn what_is_withdrawn_before_it_leaves_does_not_leave() {
+    let server = Server::json("{}").await;
+    for body in [b"pay".to_vec(), Vec::new()] {
+        let request =
+            Request::new(Method::Post, Target::parse(&server.url("/")).unwrap()).body(body.clone());
+        let error =
+            local().send(request.clone().while_true(|| false)).await.expect_err("withdrawn");
+        assert_eq!(error.fault, Fault::Withdrawn { host: "127.0.0.1".to_owned() });
+        assert_eq!((error.sent, error.disposition()), (Sent::Nothing, Disposition::Refuse));
+        assert!(server.seen().is_empty(), "{body:?}");
+    }
+    let kept =
+        Request::new(Method::Post, Target::parse(&server.url("/")).unwrap()).body(b"pay".to_vec());
+    local().send(kept.while_true(|| true)).await.expect("the control");
+    let seen = server.seen();
+    assert_eq!((seen.len(), seen[0].body.as_slice()), (1, b"pay".as_slice()));
+    assert_eq!(seen[0].header("content-length"), Some("3"));
 }

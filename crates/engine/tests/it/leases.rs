@@ -9,10 +9,12 @@ use portcullis_domain::event::{Body, OutcomeLate};
 use portcullis_domain::id::{RunId, StepId};
 use portcullis_domain::label::Labels;
 use portcullis_domain::lease::Epoch;
+use portcullis_domain::limits::Limits;
 use portcullis_domain::observation::{Failure, Observation, ObservationKind};
+use portcullis_domain::permit::Permit;
 use portcullis_domain::ports::{
-    Append, Clock, Condition, Durability, NewEvent, Policy, PolicyFailure, ProposedCall, Store,
-    StoreError,
+    Append, BoxFuture, Clock, Condition, Durability, NewEvent, Policy, PolicyFailure, ProposedCall,
+    Store, StoreError, ToolFailure, ToolOutput, ToolSource,
 };
 use portcullis_domain::question::QuestionKind;
 use portcullis_domain::run::EndReason;
@@ -22,10 +24,11 @@ use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::{EffectClass, ToolSpec};
 use portcullis_domain::verdict::{Facts, PolicyId, Verdict};
 use portcullis_engine::operator::{self, Answered};
-use portcullis_engine::{Attached, Gate, GateError, Progress};
+use portcullis_engine::{Attached, Gate, GateError, Progress, Tools};
 use portcullis_store::memory::{Fault, MemoryStore};
 use portcullis_testkit::block_on;
 use portcullis_testkit::crash::CrashStore;
+use portcullis_testkit::ports::ManualClock;
 
 use crate::world::{Does, FakeTools, World, call, turn, until};
 
@@ -417,4 +420,48 @@ fn what_is_recorded_while_the_policy_decides_makes_it_decide_again() {
     let place = |wanted| names.iter().position(|name| *name == wanted).unwrap();
     assert!(place("outcome.late") < place("step.judged"), "{names:?}");
     assert_eq!((world.count("step.started"), world.tools.effects("write")), (1, 1));
+}
+
+/// A tool that waits before it does what cannot be taken back, and looks whether it still may.
+struct Looking {
+    clock: ManualClock,
+    waits: Duration,
+    stood: Mutex<Option<(bool, bool)>>,
+    specs: Vec<ToolSpec>,
+}
+
+impl ToolSource for Looking {
+    fn specs(&self) -> Vec<ToolSpec> {
+        self.specs.clone()
+    }
+
+    fn blocks(&self) -> bool {
+        false
+    }
+
+    fn call(&self, permit: Permit) -> BoxFuture<'_, Result<ToolOutput, ToolFailure>> {
+        let before = permit.standing().holds();
+        // A process that is stopped renews nothing meanwhile.
+        self.clock.jump(self.clock.now().after(self.waits));
+        *self.stood.lock().unwrap() = Some((before, permit.standing().holds()));
+        Box::pin(async { Err(ToolFailure::NothingHappened { message: "it looked".to_owned() }) })
+    }
+}
+
+#[test]
+fn what_waits_until_the_lease_is_over_is_told_so_before_it_begins() {
+    for (waits, stands) in [(29, true), (30, false)] {
+        let world = World::new();
+        let specs = vec![world.tools.spec("pay", EffectClass::LocalMutation, false)];
+        let (clock, waits) = (world.clock.clone(), Duration::from_secs(waits));
+        let looking = Arc::new(Looking { clock, waits, stood: Mutex::default(), specs });
+        let mut parts = world.parts(1);
+        parts.tools = Arc::new(Tools::register(vec![looking.clone()]).unwrap());
+        let begun = Gate::new(parts).begin(world.scope(), world.task(Limits::default()));
+        let mut held = block_on(begun).unwrap();
+        assert_eq!(block_on(held.propose(call("pay", 1))).unwrap(), Progress::Allowed);
+        // After the term what came of it is late.
+        let _late = block_on(held.execute());
+        assert_eq!(*looking.stood.lock().unwrap(), Some((true, stands)), "{waits:?}");
+    }
 }

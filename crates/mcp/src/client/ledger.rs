@@ -8,6 +8,7 @@ use portcullis_canon::Value;
 use portcullis_domain::standing::Standing;
 use tokio::sync::watch;
 
+use crate::needs::Needs;
 use crate::progress::Progress;
 
 /// The most answers and lines without sense that one session takes before it ends.
@@ -37,6 +38,8 @@ pub(super) enum Reply {
     Result(Value),
     /// An error: its code, and its message, which is not safe to print.
     Error(i64, String),
+    /// The error that says what the server would have to ask of us.
+    Needs(Needs),
 }
 
 /// What is to be done with an answer.

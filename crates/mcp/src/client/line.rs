@@ -95,8 +95,7 @@ fn meaning(object: &Object) -> Option<Meaning> {
             let code = error.get("code").and_then(Value::as_i64)?;
             let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
             let needs = Needs::of_error(error).filter(|_| code == i64::from(needs::CODE));
-            let message = needs.map_or_else(|| message.to_owned(), |needs| needs.sentence());
-            let reply = Reply::Error(code, message);
+            let reply = needs.map_or_else(|| Reply::Error(code, message.to_owned()), Reply::Needs);
             Some(Meaning::Answer(id.and_then(Value::as_i64), reply))
         }
         _ => None,
@@ -148,8 +147,18 @@ mod tests {
         ));
         assert!(matches!(
             read(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}}"#),
-            Line::Answer { reply: Reply::Error(-32021, text), .. } if text.ends_with(": roots")
+            Line::Answer { reply: Reply::Needs(needs), .. } if needs.names() == "roots"
         ));
+        for other in [
+            r#"{"code":-32021,"message":"no"}"#,
+            r#"{"code":-32000,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}"#,
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{other}}}"#);
+            assert!(
+                matches!(read(&text), Line::Answer { reply: Reply::Error(_, no), .. } if no == "no"),
+                "{other}"
+            );
+        }
         for odd in [r#"{"jsonrpc":"2.0","id":"7","result":1}"#, r#"{"jsonrpc":"2.0","result":1}"#] {
             assert!(matches!(read(odd), Line::Answer { id: None, .. }), "{odd}");
         }

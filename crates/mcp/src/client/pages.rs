@@ -119,6 +119,12 @@ impl Pages {
     pub(super) fn take(&mut self, reply: Reply) -> Result<Option<String>, SessionError> {
         let page = match reply {
             Reply::Result(page) => page,
+            Reply::Needs(needs) => {
+                return Err(SessionError::Protocol(format!(
+                    "it refuses to list its {}: {needs}",
+                    self.listed.words()
+                )));
+            }
             Reply::Error(code, message) => {
                 let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
                 return Err(SessionError::Protocol(format!(

@@ -18,7 +18,7 @@ const NOTICE_WAIT: Duration = Duration::from_secs(5);
 /// A request without an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lost {
-    /// Whether the server may have seen it.
+    /// Whether the server may have taken it up: one that it refused by its status was not.
     pub(super) sent: bool,
     pub(super) why: Why,
 }

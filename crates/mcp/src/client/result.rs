@@ -6,10 +6,7 @@ use portcullis_canon::{Value, sanitize};
 
 use super::ledger::{Fault, Reply};
 use super::request::{Lost, Why};
-use crate::needs::Needs;
-use crate::session::{
-    Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, NO_SUCH_RESOURCE, Resource,
-};
+use crate::session::{Answer, Block, Body, CallFailure, Link, MAX_URI_BYTES, Resource};
 
 /// How much of a server's error goes into a sentence.
 const QUOTED_BYTES: usize = 2_000;
@@ -36,9 +33,7 @@ pub(super) fn answer(reply: Reply) -> Result<Answer, CallFailure> {
 /// What an answer to the reading of a resource says.
 pub(super) fn read(reply: Reply) -> Result<Value, CallFailure> {
     match reply {
-        Reply::Error(code, _) if NO_RESOURCE.contains(&code) => {
-            Err(CallFailure::NotSent(NO_SUCH_RESOURCE.to_owned()))
-        }
+        Reply::Error(code, _) if NO_RESOURCE.contains(&code) => Err(CallFailure::NoSuchResource),
         reply => settled(reply),
     }
 }
@@ -46,10 +41,8 @@ pub(super) fn read(reply: Reply) -> Result<Value, CallFailure> {
 /// The result of a request, where the server says that it is whole.
 pub(super) fn settled(reply: Reply) -> Result<Value, CallFailure> {
     match reply {
+        Reply::Needs(needs) => Err(CallFailure::Needs(needs)),
         Reply::Error(code, message) => {
-            if Needs::read(&message).is_some() {
-                return Err(CallFailure::NotSent(message));
-            }
             let message = sanitize::clip(&sanitize::line(&message), QUOTED_BYTES);
             let sentence = format!("the server answered with error {code}: {message}");
             Err(match NOT_TAKEN_UP.contains(&code) {
@@ -163,6 +156,8 @@ mod tests {
     use portcullis_canon::{Limits, parse};
 
     use super::*;
+    use crate::needs::Needs;
+    use crate::session::NO_SUCH_RESOURCE;
 
     fn read(text: &str) -> Result<Answer, CallFailure> {
         answer(Reply::Result(parse(text.as_bytes(), &Limits::default()).unwrap()))
@@ -259,17 +254,35 @@ mod tests {
         assert!(error(-32602).unwrap().failed && error(-32000).unwrap().failed);
         for code in NO_RESOURCE {
             let missing = super::read(Reply::Error(code, "in its words".to_owned())).unwrap_err();
-            assert_eq!(missing, CallFailure::NotSent(NO_SUCH_RESOURCE.to_owned()));
+            assert_eq!(missing, CallFailure::NoSuchResource);
         }
-        let needs = "the server needs what no server is let ask a host for: sampling";
-        assert_eq!(
-            answer(Reply::Error(-32021, needs.to_owned())).unwrap_err(),
-            CallFailure::NotSent(needs.to_owned())
-        );
         assert_eq!(
             error(-32601).unwrap_err(),
             CallFailure::NotSent("the server answered with error -32601: no\\x1B".to_owned())
         );
+    }
+
+    #[test]
+    fn what_a_server_needs_is_known_from_its_error_and_never_from_its_words() {
+        let data = r#"{"data":{"requiredCapabilities":{"sampling":{}}}}"#;
+        let needs = Needs::of_error(&parse(data.as_bytes(), &Limits::BARE).unwrap()).unwrap();
+        let sentence = needs.to_string();
+        assert_eq!(
+            answer(Reply::Needs(needs.clone())).unwrap_err(),
+            CallFailure::Needs(needs),
+            "control"
+        );
+        for ours in [sentence.as_str(), NO_SUCH_RESOURCE] {
+            let said = answer(Reply::Error(-32000, ours.to_owned())).unwrap();
+            let whole = format!("the server answered with error -32000: {ours}");
+            assert_eq!(
+                (said.failed, said.blocks),
+                (true, vec![Block::Text(whole)]),
+                "it may have changed something"
+            );
+            let said = settled(Reply::Error(-32601, ours.to_owned())).unwrap_err();
+            assert!(matches!(said, CallFailure::NotSent(said) if said != ours), "{ours}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::ledger::{Arrival, Fault, Ledger, Reply, What};
 use super::line::Line;
 use super::wire::Outgoing;
+use crate::needs;
 use crate::progress::Progress;
 
 /// What a server may say unasked: so many bytes at once, and so many more each second.
@@ -125,7 +126,7 @@ impl Sorter {
     }
 
     async fn answered(&self, id: Option<i64>, reply: Reply, message: &Value) -> Result<(), Fault> {
-        let refused = matches!(reply, Reply::Error(..));
+        let refused = !matches!(reply, Reply::Result(_));
         let stand_in = id.map(|id| stand_in(id, &reply));
         match (self.ledger.answer(id, reply), stand_in) {
             (Arrival::Asked(What::Kept), Some(stand_in)) => self.pass_on(stand_in).await,
@@ -172,10 +173,14 @@ fn stand_in(id: i64, reply: &Reply) -> ServerJsonRpcMessage {
         }
         Reply::Error(code, _) => {
             let code = i32::try_from(*code).map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
-            let error = ErrorData::new(code, "the server answered with an error", None);
-            JsonRpcMessage::error(error, Some(id))
+            refusal(id, code)
         }
+        Reply::Needs(_) => refusal(id, ErrorCode(needs::CODE)),
     }
+}
+
+fn refusal(id: RequestId, code: ErrorCode) -> ServerJsonRpcMessage {
+    JsonRpcMessage::error(ErrorData::new(code, "the server answered with an error", None), Some(id))
 }
 
 /// The line that answers a server's question: a ping is answered, and nothing else is offered.

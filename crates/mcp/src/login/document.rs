@@ -19,7 +19,8 @@ pub(super) const fn short() -> Deadlines {
     Deadlines { header: PATIENCE, idle: PATIENCE, total: PATIENCE }
 }
 
-/// Reads one. Nothing when the server says that there is none; whatever else is not a document is an error.
+/// Reads one. Nothing at a status from 400 to 499, by which servers say that there is none in more ways than one; whatever else
+/// is not a document is an error.
 pub(super) async fn fetch<T: DeserializeOwned>(
     egress: &Egress,
     at: Target,

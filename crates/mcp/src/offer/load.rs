@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use portcullis_canon::{Object, Value, sanitize};
+use portcullis_canon::{Object, Value};
 
 use super::advertised::{Offer, OfferKind};
 use super::rules::OfferRules;
@@ -64,12 +64,12 @@ impl fmt::Display for OfferLine {
 }
 
 impl OfferLine {
-    /// The line for programs: `kind`, `name`, `fate`, and `message` where the fate has more to say.
+    /// The line for programs: `kind`, `name` as the server spells it, `fate`, and `message` where the fate has more to say.
     #[must_use]
     pub fn value(&self) -> Value {
         let mut object = Object::new();
         object.insert("kind", self.kind.member());
-        object.insert("name", sanitize::line(&self.name).as_ref());
+        object.insert("name", self.name.as_str());
         object.insert("fate", self.fate.as_str());
         if let OfferFate::Changed(how) = &self.fate {
             object.insert("message", how.as_str());

@@ -15,4 +15,4 @@ pub use advertised::{MAX_OFFERS, Offer, OfferError, OfferKind};
 pub(crate) use load::differs;
 pub use load::{OfferFate, OfferLine};
 pub use rules::{OfferRules, UriRule, UriRuleError};
-pub use source::{McpOffers, OfferTerms};
+pub use source::{McpOffers, OfferTerms, offered};

@@ -275,8 +275,11 @@ fn shown_for(asks: Asks, params: &Object) -> Option<(OfferKind, String)> {
     }
 }
 
-/// Listings during which the server did not say that anything changed, and the count at that time.
-async fn offered(
+/// Listings of these kinds during which the server did not say that anything changed, and the count at that time.
+///
+/// # Errors
+/// [`SessionError`], also when they changed each of three times.
+pub async fn offered(
     session: &dyn Session,
     kinds: &[OfferKind],
 ) -> Result<(u64, Vec<Offer>), SessionError> {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 /// The session, and the canonical text of the request's number.
 type Key = (String, String);
 
-/// Which calls are waited for. There are never more than connections.
+/// Which calls are waited for. Each is forgotten when nobody waits for it any more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenCalls(Arc<Mutex<BTreeMap<Key, Weak<OpenCall>>>>);
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use portcullis_canon::Value;
-use portcullis_mcp::{CallFailure, Session as _};
+use portcullis_domain::standing::Standing;
+use portcullis_mcp::{CallFailure, Leave, Session as _};
 
 use crate::scene::{PATIENT, SHORT, Scene, arguments, call, text};
 
@@ -148,4 +149,19 @@ async fn how_far_a_call_is_comes_as_numbers_that_grow() {
     assert!(heard.iter().all(|one| [1.0, 2.0, 3.0].contains(&one.so_far)), "{heard:?}");
     let last = heard.last().unwrap();
     assert_eq!((last.so_far, last.total), (3.0, None), "what came before the answer is not lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_run_is_not_held_any_more_is_not_sent() {
+    let scene = Scene::new("well");
+    let session = scene.connect().await;
+    let lapsed = Leave { deadline: PATIENT, standing: Standing::of(|| false) };
+    match session.call("count", arguments("{}"), lapsed, &|_| {}).await {
+        Err(CallFailure::NotSent(why)) => {
+            assert!(why.contains("was not held here any more"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(text(call(&session, "count", PATIENT).await), "counted", "the control");
+    assert_eq!(scene.counted(), 1);
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_mcp::{Answer, CallFailure, Http, Session as _};
+use portcullis_domain::standing::Standing;
+use portcullis_mcp::{Answer, CallFailure, Http, Leave, Session as _};
 
 use crate::http_scene::Remote;
 use crate::scene::{PATIENT, SHORT, arguments, text};
@@ -175,13 +176,29 @@ async fn remote_changes_are_counted_wherever_they_are_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gap_in_what_is_told_counts_as_a_change() {
-    for (mode, method) in [("notices-end", "GET"), ("modern-drops", "subscriptions/listen")] {
+    for (mode, method) in [
+        ("notices-end", "GET"),
+        ("notices-late", "GET"),
+        ("notices-cut", "GET"),
+        ("modern-drops", "subscriptions/listen"),
+    ] {
         let remote = Remote::start(mode);
         let session = remote.connect().await;
         remote.wait_for(method, 2).await;
         wait_until(|| session.changes() > 0).await;
         session.list().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_that_it_tells_nothing_is_left_alone() {
+    let remote = Remote::start("well");
+    let session = remote.connect().await;
+    remote.wait_for("GET", 1).await;
+    for _ in 0..3 {
+        assert_eq!(text(call(&session, "echo", PATIENT).await), "{}");
+    }
+    assert_eq!(session.changes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,4 +224,19 @@ async fn wait_until(there: impl Fn() -> bool) {
         assert!(std::time::Instant::now() < end, "it does not come");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_call_whose_run_is_not_held_any_more_is_not_sent() {
+    let remote = Remote::start("well");
+    let session = remote.connect().await;
+    let lapsed = Leave { deadline: PATIENT, standing: Standing::of(|| false) };
+    match session.call("count", arguments("{}"), lapsed, &|_| {}).await {
+        Err(CallFailure::NotSent(why)) => {
+            assert!(why.contains("was not held here any more"), "{why}")
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(text(call(&session, "count", PATIENT).await), "counted", "the control");
+    assert_eq!(remote.counted(), 1);
 }

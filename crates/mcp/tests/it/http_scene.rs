@@ -442,6 +442,14 @@ impl State {
                 hang()
             }
             "notices-end" => out.events(&[CHANGED]),
+            // What was heard before the first stream stands says nothing of whether there is one.
+            "notices-late" if self.of("GET").len() == 1 => out.status(503),
+            "notices-cut" if self.of("GET").len() == 1 => Err(gone()),
+            "notices-late" | "notices-cut" => {
+                out.begin()?;
+                out.raw(b": here\n\n")?;
+                hang()
+            }
             _ => out.status(405),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portcullis_canon::Object;
 use portcullis_domain::label::{Labels, Origin};
-use portcullis_domain::ports::{ToolFailure, ToolOutput, ToolSource as _};
+use portcullis_domain::ports::{Lack, ToolFailure, ToolOutput, ToolSource as _};
 use portcullis_domain::time::Timestamp;
 use portcullis_mcp::{
     Asks, CallFailure, Listing, Manifest, McpOffers, NO_SUCH_RESOURCE, OfferFate, OfferKind,
@@ -111,8 +111,9 @@ async fn a_server_without_tools_is_read_and_what_it_gives_is_bounded() {
         assert!(message.contains(words), "{message}");
     }
     let none = call(&offers, Asks::Read, r#"{"uri":"n:none"}"#).await;
-    let Err(ToolFailure::NothingHappened { message }) = none else { panic!("{none:?}") };
-    assert_eq!(message, NO_SUCH_RESOURCE, "in words of ours, whatever the server says");
+    let message = NO_SUCH_RESOURCE.to_owned();
+    let missing = ToolFailure::Lacking { lack: Lack::Subject, message };
+    assert_eq!(none, Err(missing), "in words of ours, whatever the server says");
     let hangs = session.ask(Asks::Read, arguments(r#"{"uri":"n:hang"}"#), SHORT, &|_| {}).await;
     assert!(matches!(hangs, Err(CallFailure::Unknown(_))), "{hangs:?}");
     let typed = r#"{"ref":{"type":"ref/prompt","name":"n:1"},"argument":{"name":"a","value":""}}"#;

@@ -21,7 +21,7 @@ use crate::identity::ProcStat;
 const ROUNDS: usize = 8;
 /// The same beneath a keeper, where none can get away meanwhile.
 const KEPT_ROUNDS: usize = 64;
-/// How long one round waits for those that it killed.
+/// How long a round waits for each process that it killed.
 const LAST_BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// A running agent. Dropping it ends it.

@@ -164,17 +164,25 @@ fn failure() -> Vec<u8> {
 /// What the gate could not do, as far as that says how the call stands.
 fn refused(error: GateError) -> Result<Next, GateError> {
     match error {
-        GateError::Store(
-            StoreError::Leased { .. }
-            | StoreError::LeaseLost
-            | StoreError::Stale
-            | StoreError::RunState { .. }
-            | StoreError::QuestionState { .. },
-        ) => Ok(Next::Wait(Answer::in_progress())),
+        error if is_others(&error) => Ok(Next::Wait(Answer::in_progress())),
         GateError::Store(StoreError::OutcomeOpen { .. }) => Ok(Next::Answer(Answer::blocked())),
         GateError::Store(StoreError::ThreadBounded { limit }) => {
             Ok(Next::Answer(Answer::limited(limit.refusal(), None)))
         }
         error => Err(error),
     }
+}
+
+/// Whether a run is held by somebody else, or somebody else was first.
+pub(super) fn is_others(error: &GateError) -> bool {
+    matches!(
+        error,
+        GateError::Store(
+            StoreError::Leased { .. }
+                | StoreError::LeaseLost
+                | StoreError::Stale
+                | StoreError::RunState { .. }
+                | StoreError::QuestionState { .. }
+        )
+    )
 }

@@ -6,13 +6,14 @@ use portcullis_domain::id::RunId;
 use portcullis_domain::label::Labels;
 use portcullis_domain::ports::{Pages, ProposedCall, StoreError};
 use portcullis_domain::proposal::ProposalOrigin;
+use portcullis_domain::row::Row as _;
 use portcullis_domain::run::{Run, RunStatus};
 use portcullis_domain::tool::ToolSpec;
 use portcullis_domain::verdict::{Facts, Verdict};
 use portcullis_engine::{Attached, GateError, Progress, Task};
 
 use super::answer::Answer;
-use super::drive::end;
+use super::drive::{end, is_others};
 use super::rules::Next;
 use super::{AGENT, Asked, Proxy};
 
@@ -65,10 +66,7 @@ impl Proxy {
                 Ok(Attached::Waiting(_)) => self.tell_asked(run.id).await?,
                 Ok(Attached::Held(held, progress)) => end(held, progress).await?,
                 Ok(Attached::Ended(_) | Attached::Child(_)) => {}
-                // It is held, or somebody else was first.
-                Err(GateError::Store(
-                    StoreError::Leased { .. } | StoreError::LeaseLost | StoreError::Stale,
-                )) => {}
+                Err(error) if is_others(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -122,13 +120,14 @@ impl Proxy {
         ))
     }
 
-    /// All runs of a status that can be read.
+    /// All runs of a status. One that cannot be read may be the one that matters.
     async fn runs(&self, status: RunStatus) -> Result<Vec<Run>, GateError> {
         let (mut runs, mut pages) = (Vec::new(), Pages::all());
         while let Some(page) = pages.next_page() {
             let rows = self.parts().store.runs(&self.scope, Some(status), page).await?.rows;
             pages.read(rows.len());
-            runs.extend(rows.into_iter().flatten());
+            let rows: Result<Vec<Run>, _> = rows.into_iter().collect();
+            runs.extend(rows.map_err(|_| StoreError::Damaged { table: Run::TABLE })?);
         }
         Ok(runs)
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use portcullis_canon::Value;
 use portcullis_domain::observation::{Failure, ObservationKind};
+use portcullis_domain::ports::Lack;
 use portcullis_domain::refusal::Refusal;
 use portcullis_domain::run::EndReason;
 use portcullis_domain::time::Timestamp;
-use portcullis_mcp::{NO_SUCH_RESOURCE, Needs};
+use portcullis_mcp::Needs;
 
 use super::answer::Answer;
 use super::past::{Ended, Seen};
@@ -23,51 +24,100 @@ pub(super) enum Next {
     Again,
 }
 
+/// What became of a call whose run has ended. All that is told of an end is told from this.
+pub(super) enum Came<'a> {
+    /// It was made, and gave this.
+    Gave(&'a Value),
+    /// It was made, and what it gave could not be kept.
+    Unkept(&'a Seen),
+    /// It was made, and the receiver says that it failed: what it changed before is not said.
+    Reported(&'a Seen),
+    /// It failed and changed nothing.
+    Failed(&'a Seen),
+    /// It did not happen.
+    Undone,
+    /// It was begun, and nobody ever said what it did.
+    NeverKnown,
+    /// Nobody said yes in time.
+    Expired,
+    /// A person said no, with these words.
+    Rejected(Option<&'a str>),
+    /// A person ended it, with these words.
+    Stopped(Option<&'a str>),
+    /// It was not made, for a reason that is recorded.
+    Refused(&'a Seen),
+    /// It did not fit its tool.
+    Invalid(&'a Seen),
+    /// It was not made, and no reason is recorded.
+    Nothing,
+}
+
+/// Reads an end. What is known to have happened comes before why the run ended, and that before the rest.
+pub(super) fn came(ended: &Ended) -> Came<'_> {
+    if is_never_known(ended) {
+        return Came::NeverKnown;
+    }
+    let seen = ended.seen.as_ref();
+    let words = || seen.and_then(|seen| seen.text("note")).or(ended.note.as_deref());
+    match (seen.map(|seen| (seen, seen.kind, seen.failure)), ended.reason) {
+        (Some((seen, ObservationKind::ToolResult, _)), _) => Came::Gave(&seen.value),
+        (Some((seen, ObservationKind::ToolError, Some(Failure::InvalidContent))), _) => {
+            Came::Unkept(seen)
+        }
+        (Some((seen, ObservationKind::ToolError, Some(Failure::Error))), _)
+            if may_have_changed(seen) =>
+        {
+            Came::Reported(seen)
+        }
+        (_, EndReason::ApprovalExpired) => Came::Expired,
+        (_, EndReason::ApprovalRejected) => Came::Rejected(words()),
+        (_, EndReason::OperatorCancelled) => Came::Stopped(words()),
+        (Some((_, ObservationKind::Interrupted, _) | (_, _, Some(Failure::DidNotHappen))), _) => {
+            Came::Undone
+        }
+        (Some((seen, ObservationKind::ToolError, _)), _) => Came::Failed(seen),
+        (Some((seen, ObservationKind::Denied, _)), _)
+            if seen.refusal == Some(Refusal::Rejected) =>
+        {
+            Came::Rejected(words())
+        }
+        (Some((seen, ObservationKind::Denied, _)), _) => Came::Refused(seen),
+        (Some((seen, ObservationKind::InvalidProposal, _)), _) => Came::Invalid(seen),
+        (None, _) => Came::Nothing,
+    }
+}
+
 /// What whoever made the call is told of its end; nothing when it is to be made anew, since nothing happened.
 pub(super) fn first(ended: &Ended) -> Option<Answer> {
-    let Some(seen) = &ended.seen else { return ended_without(ended) };
-    Some(match seen.kind {
-        ObservationKind::ToolResult => Answer::result(&seen.value),
-        ObservationKind::ToolError if is_undone(seen) => return None,
-        ObservationKind::ToolError => failed(seen),
-        ObservationKind::Denied => denied(seen),
-        ObservationKind::InvalidProposal => invalid(seen),
-        ObservationKind::Interrupted => return None,
+    Some(match came(ended) {
+        Came::Gave(value) => Answer::result(value),
+        Came::Unkept(seen) | Came::Reported(seen) | Came::Failed(seen) => failed(seen),
+        Came::Undone => return None,
+        Came::NeverKnown => Answer::never_known(),
+        Came::Expired => Answer::expired(),
+        Came::Rejected(words) | Came::Stopped(words) => Answer::rejected(words),
+        Came::Refused(seen) => denied(seen),
+        Came::Invalid(seen) => invalid(seen),
+        Came::Nothing => Answer::unavailable(),
     })
 }
 
 /// What whoever makes the call again is told, since it is not made; nothing when it is.
 pub(super) fn again(ended: &Ended, now: Timestamp, window: Duration) -> Option<Answer> {
-    if is_never_known(ended) {
-        return Some(Answer::never_known());
-    }
     let window_us = u64::try_from(window.as_micros()).unwrap_or(u64::MAX);
-    if now.micros_since(ended.at) >= window_us {
-        return None;
-    }
-    match (&ended.seen, ended.reason) {
-        (_, EndReason::ApprovalExpired) => Some(Answer::expired()),
-        (_, EndReason::ApprovalRejected | EndReason::OperatorCancelled) => {
-            let words = ended.seen.as_ref().and_then(|seen| seen.text("note"));
-            Some(Answer::rejected(words.or(ended.note.as_deref())))
+    let in_window = now.micros_since(ended.at) < window_us;
+    match came(ended) {
+        Came::NeverKnown => Some(Answer::never_known()),
+        _ if !in_window => None,
+        Came::Expired => Some(Answer::expired()),
+        Came::Rejected(words) | Came::Stopped(words) => Some(Answer::rejected(words)),
+        _ if !ended.changes => None,
+        Came::Gave(value) => Some(Answer::duplicate(ended.at, Some(value))),
+        Came::Unkept(_) => Some(Answer::duplicate(ended.at, None)),
+        Came::Reported(seen) => Some(Answer::duplicate(ended.at, Some(&seen.value))),
+        Came::Failed(_) | Came::Undone | Came::Refused(_) | Came::Invalid(_) | Came::Nothing => {
+            None
         }
-        (Some(seen), _) if seen.refusal == Some(Refusal::Rejected) => {
-            Some(Answer::rejected(seen.text("note")))
-        }
-        (Some(seen), _) if ended.changes => match (seen.kind, seen.failure) {
-            (ObservationKind::ToolResult, _) => {
-                Some(Answer::duplicate(ended.at, Some(&seen.value)))
-            }
-            // It ran; only what it gave could not be kept.
-            (ObservationKind::ToolError, Some(Failure::InvalidContent)) => {
-                Some(Answer::duplicate(ended.at, None))
-            }
-            (ObservationKind::ToolError, Some(Failure::Error)) if may_have_changed(seen) => {
-                Some(Answer::duplicate(ended.at, Some(&seen.value)))
-            }
-            _ => None,
-        },
-        _ => None,
     }
 }
 
@@ -86,36 +136,16 @@ fn may_have_changed(seen: &Seen) -> bool {
 /// The tool failed. What the receiver says of it in its own words is never taken for a sentence of ours.
 fn failed(seen: &Seen) -> Answer {
     let message = seen.text("message").unwrap_or("it did not say why");
-    if seen.value.get("reported").is_some() {
-        return Answer::tool_failed(message);
-    }
-    match Needs::read(message) {
-        Some(needs) => Answer::needs(needs),
-        None if message == NO_SUCH_RESOURCE => Answer::missing(),
-        None => Answer::tool_failed(message),
-    }
-}
-
-/// A person, or a probe, found that it did not happen.
-fn is_undone(seen: &Seen) -> bool {
-    seen.failure == Some(Failure::DidNotHappen)
-}
-
-/// The end of a run whose call has no outcome.
-fn ended_without(ended: &Ended) -> Option<Answer> {
-    Some(match ended.reason {
-        _ if is_never_known(ended) => Answer::never_known(),
-        EndReason::ApprovalExpired => Answer::expired(),
-        EndReason::ApprovalRejected | EndReason::OperatorCancelled => {
-            Answer::rejected(ended.note.as_deref())
-        }
-        _ => Answer::unavailable(),
-    })
+    let needs = match seen.value.get("lacks").and_then(Lack::read) {
+        Some(Lack::Subject) => return Answer::missing(),
+        Some(Lack::Caller(names)) => Needs::of_names(&names),
+        None => None,
+    };
+    needs.map_or_else(|| Answer::tool_failed(message), Answer::needs)
 }
 
 fn denied(seen: &Seen) -> Answer {
     match seen.refusal {
-        Some(Refusal::Rejected) => Answer::rejected(seen.text("note")),
         Some(Refusal::OutcomeUnknown) => Answer::blocked(),
         Some(Refusal::NoCapacity) => Answer::unavailable(),
         Some(refusal) if refusal.bounds_a_conversation() => {
@@ -142,7 +172,7 @@ fn invalid(seen: &Seen) -> Answer {
 #[cfg(test)]
 mod tests {
     use portcullis_canon::{Limits, parse};
-    use portcullis_mcp::HostRefusal;
+    use portcullis_mcp::{HostRefusal, NO_SUCH_RESOURCE};
 
     use super::super::answer::Word;
     use super::*;
@@ -225,6 +255,24 @@ mod tests {
     }
 
     #[test]
+    fn what_happened_is_told_before_why_the_run_ended() {
+        let made =
+            ended(EndReason::OperatorCancelled, Some(seen(ObservationKind::ToolResult, "7")));
+        check(&made, Duration::ZERO, Some(Word::Duplicate));
+        assert_eq!(first(&made).unwrap().word, None);
+        let unmade = Seen {
+            failure: Some(Failure::Error),
+            ..seen(ObservationKind::ToolError, r#"{"message":"no"}"#)
+        };
+        let unmade = ended(EndReason::OperatorCancelled, Some(unmade));
+        check(&unmade, Duration::ZERO, Some(Word::Rejected));
+        let cut =
+            ended(EndReason::OperatorCancelled, Some(seen(ObservationKind::Interrupted, "{}")));
+        let cut = Ended { changes: false, ..cut };
+        assert_eq!(first(&cut).unwrap().word, Some(Word::Rejected), "it is not made anew");
+    }
+
+    #[test]
     fn what_was_never_known_is_not_made_again_at_any_age() {
         for reason in [EndReason::OperatorCancelled, EndReason::ApprovalExpired] {
             let cut = ended(reason, None);
@@ -245,29 +293,27 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_would_have_to_ask_for_is_a_no_and_not_its_own_word() {
-        let told = |more: &str| {
-            let text = format!(
-                r#"{{"message":"the server needs what no server is let ask a host for: sampling"{more}}}"#
-            );
+    fn what_a_call_lacked_is_known_from_the_record_and_never_from_words() {
+        let told = |message: &str, more: &str| {
+            let text = format!(r#"{{"failure":"error","message":"{message}"{more}}}"#);
             let error =
                 Seen { failure: Some(Failure::Error), ..seen(ObservationKind::ToolError, &text) };
             first(&ended(EndReason::GoalFailed, Some(error))).unwrap()
         };
-        let no = told("");
+        let words = "the server needs what no server is let ask a host for: sampling";
+        let no = told(words, r#","lacks":["sampling"]"#);
         assert_eq!(no.word, Some(Word::Denied));
         let reply = no.reply();
         assert_eq!(reply.needs.map(|needs| needs.names()), Some("sampling".to_owned()));
         assert!(reply.failed && reply.text.contains("(sampling)"), "{}", reply.text);
-        let missing = |more: &str| {
-            let text = format!(r#"{{"message":"{NO_SUCH_RESOURCE}"{more}}}"#);
-            let error =
-                Seen { failure: Some(Failure::Error), ..seen(ObservationKind::ToolError, &text) };
-            first(&ended(EndReason::GoalFailed, Some(error))).unwrap().given()
-        };
-        assert_eq!(missing(""), Err(HostRefusal::Unknown));
-        assert!(matches!(missing(r#","reported":true"#), Err(HostRefusal::Told(_))));
-        let said = told(r#","reported":true"#);
-        assert_eq!((said.word, said.reply().needs), (None, None));
+        let missing = told("", r#","lacks":"subject""#).given();
+        assert_eq!(missing, Err(HostRefusal::Unknown));
+        for words in [words, NO_SUCH_RESOURCE] {
+            for more in ["", r#","reported":true"#, r#","lacks":["all"]"#, r#","lacks":7"#] {
+                let said = told(words, more);
+                assert_eq!((said.word, said.clone().reply().needs), (None, None), "{more}");
+                assert!(matches!(said.given(), Err(HostRefusal::Told(_))), "{more}");
+            }
+        }
     }
 }

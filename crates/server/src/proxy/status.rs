@@ -3,12 +3,14 @@
 use portcullis_canon::{Limits, Object, Value, parse, sanitize};
 use portcullis_domain::id::ThreadId;
 use portcullis_domain::ports::{MAX_PAGE, Page};
-use portcullis_domain::run::{EndReason, Run, RunStatus};
+use portcullis_domain::refusal::Refusal;
+use portcullis_domain::run::{Run, RunStatus};
 use portcullis_engine::GateError;
 use portcullis_mcp::ServedTool;
 
 use super::answer::{Answer, Word, note};
 use super::past::{Ended, Past};
+use super::rules::{Came, came};
 use super::{AGENT, Proxy, host_name};
 
 /// How far it looks back, in microseconds: one hour.
@@ -101,22 +103,81 @@ fn of_wait(past: &Past) -> String {
 }
 
 fn of_end(ended: &Ended) -> String {
-    let words = ended.seen.as_ref().and_then(|seen| seen.text("note")).or(ended.note.as_deref());
-    let said = |what: &str| match words {
+    let said = |what: &str, words: Option<&str>| match words {
         Some(words) => format!("{what}: {}", note(words)),
         None => what.to_owned(),
     };
-    match ended.reason {
-        EndReason::GoalCompleted => "was made and succeeded".to_owned(),
-        EndReason::ApprovalRejected => said("was rejected by a person"),
-        EndReason::ApprovalExpired => "was not approved in time".to_owned(),
-        EndReason::OperatorCancelled => said("was stopped by a person"),
-        _ => {
-            let refusal = ended.seen.as_ref().and_then(|seen| seen.refusal);
-            match refusal {
-                Some(refusal) => format!("was not made ({})", refusal.as_str()),
-                None => "failed".to_owned(),
-            }
+    match came(ended) {
+        Came::Gave(_) => "was made and succeeded".to_owned(),
+        Came::Unkept(_) => "was made; what it gave could not be kept".to_owned(),
+        Came::Reported(_) => {
+            "was made, and its receiver says that it failed; what it changed before is not known"
+                .to_owned()
+        }
+        Came::Failed(_) => "failed and changed nothing".to_owned(),
+        Came::Undone => "did not happen".to_owned(),
+        Came::NeverKnown => "was cut off, and nobody said whether it happened".to_owned(),
+        Came::Expired => "was not approved in time".to_owned(),
+        Came::Rejected(words) => said("was rejected by a person", words),
+        Came::Stopped(words) => said("was stopped by a person", words),
+        Came::Refused(seen) | Came::Invalid(seen) => {
+            let refusal = seen.refusal.map_or("no reason is recorded", Refusal::as_str);
+            format!("was not made ({refusal})")
+        }
+        Came::Nothing => "came to nothing".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_domain::observation::{Failure, ObservationKind};
+    use portcullis_domain::run::EndReason;
+    use portcullis_domain::time::Timestamp;
+
+    use super::super::past::Seen;
+    use super::*;
+
+    /// A change that was begun.
+    fn begun(reason: EndReason, seen: Option<(ObservationKind, Option<Failure>, &str)>) -> Ended {
+        let seen = seen.map(|(kind, failure, text)| {
+            let value = parse(text.as_bytes(), &Limits::BARE).unwrap();
+            Seen { kind, failure, refusal: None, value }
+        });
+        let at = Timestamp::from_micros(1_000_000);
+        Ended { reason, at, changes: true, started: true, seen, note: Some("enough".to_owned()) }
+    }
+
+    #[test]
+    fn what_is_told_of_an_end_is_what_is_known() {
+        use EndReason::{ApprovalExpired, ApprovalRejected, GoalFailed, OperatorCancelled};
+        use ObservationKind::ToolError;
+        let cut = "was cut off, and nobody said whether it happened";
+        let kept = Some((ToolError, Some(Failure::InvalidContent), "{}"));
+        let said = Some((ToolError, Some(Failure::Error), r#"{"reported":true}"#));
+        let failed = Some((ToolError, Some(Failure::Error), "{}"));
+        let undone = Some((ToolError, Some(Failure::DidNotHappen), "{}"));
+        for (reason, seen, told) in [
+            (ApprovalExpired, None, cut),
+            (OperatorCancelled, None, cut),
+            (GoalFailed, kept, "was made; what it gave could not be kept"),
+            (
+                GoalFailed,
+                said,
+                "was made, and its receiver says that it failed; what it changed before is not known",
+            ),
+            (GoalFailed, failed, "failed and changed nothing"),
+            (GoalFailed, undone, "did not happen"),
+        ] {
+            assert_eq!(of_end(&begun(reason, seen)), told, "{reason:?}");
+        }
+        for (reason, told) in [
+            (ApprovalExpired, "was not approved in time"),
+            (ApprovalRejected, "was rejected by a person: enough"),
+            (OperatorCancelled, "was stopped by a person: enough"),
+            (GoalFailed, "came to nothing"),
+        ] {
+            let never_begun = Ended { started: false, ..begun(reason, None) };
+            assert_eq!(of_end(&never_begun), told, "{reason:?}");
         }
     }
 }

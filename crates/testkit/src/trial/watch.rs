@@ -101,9 +101,11 @@ impl Watch {
             return;
         }
         let says = match answer {
-            Err(ToolFailure::NothingHappened { .. } | ToolFailure::Abort { .. }) => {
-                "says that nothing happened"
-            }
+            Err(
+                ToolFailure::NothingHappened { .. }
+                | ToolFailure::Lacking { .. }
+                | ToolFailure::Abort { .. },
+            ) => "says that nothing happened",
             _ if class == Some(EffectClass::ReadOnly) => "says that it only reads",
             _ => return,
         };

@@ -335,7 +335,9 @@ fn failures(page: &mut String) {
     for fault in FAULTS {
         let error = FileError { path: RelPath::parse("a").unwrap(), fault };
         let (message, known) = match failure::of_change(&error) {
-            ToolFailure::NothingHappened { message } => (message, "did not happen"),
+            ToolFailure::NothingHappened { message } | ToolFailure::Lacking { message, .. } => {
+                (message, "did not happen")
+            }
             ToolFailure::Failed { message } => (message, "failed, whatever it changed"),
             ToolFailure::Unknown { message } => (message, "may have happened"),
             ToolFailure::Abort { .. } => panic!("no file ends a run"),

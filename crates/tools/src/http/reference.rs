@@ -112,7 +112,9 @@ pub(crate) fn section(page: &mut String) {
     line(page, "| in these words | a change |\n|---|---|");
     for (fault, sent) in faults() {
         let (message, known) = match failure::of_send(&EgressError { fault, sent }) {
-            ToolFailure::NothingHappened { message } => (message, "did not happen"),
+            ToolFailure::NothingHappened { message } | ToolFailure::Lacking { message, .. } => {
+                (message, "did not happen")
+            }
             ToolFailure::Failed { message } => (message, "failed, whatever it changed"),
             ToolFailure::Unknown { message } => (message, "may have happened"),
             ToolFailure::Abort { message } => (message, "ends the run"),

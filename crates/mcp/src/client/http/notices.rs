@@ -32,7 +32,7 @@ type Asked<'a> = (i64, &'a [u8], &'a Message);
 
 impl Site {
     /// Follows the stream that a server with a handshake may offer, and says when it stands, so that nothing is listed
-    /// before. A server that offers none is left alone.
+    /// before. A server that says that it offers none is left alone; whatever else comes instead of the stream is a gap.
     pub(super) async fn follow(&self, written: Option<oneshot::Sender<()>>) {
         let (ready, stands) = oneshot::channel();
         let announce = async {
@@ -63,18 +63,20 @@ impl Site {
     ) -> Result<(), End> {
         let (mut heard, mut failed) = (false, 0);
         loop {
-            let begun = Instant::now();
-            let end = match self.once(asked, ready.take(), &mut heard).await {
+            let (begun, mut stood) = (Instant::now(), false);
+            let end = match self.once(asked, ready.take(), heard, &mut stood).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => End::Unknown("the stream of notices ended".to_owned()),
                 Err(end) => end,
             };
-            if !heard || matches!(end, End::Over(_)) {
+            heard |= stood;
+            let is_answer = asked.is_some() && !heard;
+            if is_answer || matches!(end, End::Over(_)) {
                 return Err(end);
             }
             tracing::debug!("an MCP server tells of no changes for a while: {end:?}");
             self.ledger.changed();
-            failed = if begun.elapsed() >= GOOD { 0 } else { failed + 1 };
+            failed = if stood && begun.elapsed() >= GOOD { 0 } else { failed + 1 };
             if failed >= MAX_FAILED {
                 return Err(Fault::Unsubscribed.into());
             }
@@ -82,12 +84,13 @@ impl Site {
         }
     }
 
-    /// One stream, from its request to its end. True when what asked for it was answered.
+    /// One stream, from its request to its end. True when what asked for it was answered, or there is none to be had.
     async fn once(
         &self,
         asked: Option<Asked<'_>>,
         ready: Option<oneshot::Sender<()>>,
-        heard: &mut bool,
+        heard: bool,
+        stood: &mut bool,
     ) -> Result<bool, End> {
         let request = match asked {
             Some((_, line, message)) => self.post(line, message),
@@ -98,14 +101,15 @@ impl Site {
         match (incoming.status, media(&incoming).as_str()) {
             (200, "text/event-stream") => {
                 let waited_for = ready.is_some_and(|ready| ready.send(()).is_ok());
-                if *heard || (asked.is_none() && !waited_for) {
+                if heard || (asked.is_none() && !waited_for) {
                     // Whatever was told before it stood was told to nobody.
                     self.ledger.changed();
                 }
-                *heard |= asked.is_none();
-                self.notice(incoming, asked.map(|(id, ..)| id), heard).await
+                *stood |= asked.is_none();
+                self.notice(incoming, asked.map(|(id, ..)| id), stood).await
             }
             (404, _) if self.has_session() => Err(Fault::Ended.into()),
+            (404 | 405, _) if asked.is_none() && !heard => Ok(true),
             _ => Err(End::Refused(self.refused(&incoming))),
         }
     }
@@ -115,7 +119,7 @@ impl Site {
         &self,
         mut incoming: Incoming,
         id: Option<i64>,
-        heard: &mut bool,
+        stood: &mut bool,
     ) -> Result<bool, End> {
         let over = id.map_or(Over::Notices, Over::Request);
         let broken = |fault: Fault| End::Unknown(fault.to_string());
@@ -127,7 +131,7 @@ impl Site {
                     Item::Nothing(bytes) => self.sorter.unasked(bytes)?,
                     Item::Message(data) => {
                         let line = line::read(&data).map_err(broken)?;
-                        *heard = true;
+                        *stood = true;
                         if self.sorter.sort(line, data.len(), over).await? {
                             return Ok(true);
                         }

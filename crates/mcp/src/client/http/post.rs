@@ -469,7 +469,9 @@ async fn body(mut incoming: Incoming, most: usize) -> Result<Option<Vec<u8>>, Eg
 /// The error in the body of a refusal, as the answer to the request that was refused: who refuses may not have read its
 /// number.
 fn refusal(id: i64, body: &[u8]) -> Option<Vec<u8>> {
-    let Ok(Line::Answer { id: said, reply: Reply::Error(..), message }) = line::read(body) else {
+    let Ok(Line::Answer { id: said, reply: Reply::Error(..) | Reply::Needs(_), message }) =
+        line::read(body)
+    else {
         return None;
     };
     let Value::Object(mut message) = message else { return None };
