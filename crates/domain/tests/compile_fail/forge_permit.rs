@@ -2,5 +2,5 @@
 use portcullis_domain::permit::Permit;
 
 fn main() {
-    let _permit = Permit { call: unreachable!() };
+    let _permit = Permit { call: unreachable!(), standing: Default::default() };
 }

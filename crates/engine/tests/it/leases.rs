@@ -457,7 +457,8 @@ fn what_waits_until_the_lease_is_over_is_told_so_before_it_begins() {
         let looking = Arc::new(Looking { clock, waits, stood: Mutex::default(), specs });
         let mut parts = world.parts(1);
         parts.tools = Arc::new(Tools::register(vec![looking.clone()]).unwrap());
-        let begun = Gate::new(parts).begin(world.scope(), world.task(Limits::default()));
+        let gate = Gate::new(parts);
+        let begun = gate.begin(world.scope(), world.task(Limits::default()));
         let mut held = block_on(begun).unwrap();
         assert_eq!(block_on(held.propose(call("pay", 1))).unwrap(), Progress::Allowed);
         // After the term what came of it is late.
