@@ -137,23 +137,13 @@ impl Receipt {
         &self.committed
     }
 
-    /// The permit, and what was committed.
-    pub fn into_permit(self) -> (Permit, Committed) {
-        (Permit::new(self.call), self.committed)
+    /// The permit, which stands while that says so, and what was committed.
+    pub fn into_permit(self, standing: Standing) -> (Permit, Committed) {
+        (Permit { call: self.call, standing }, self.committed)
     }
 }
 
 impl Permit {
-    const fn new(call: SealedCall) -> Self {
-        Self { call, standing: Standing::always() }
-    }
-
-    /// The same call, which may begin only while this holds.
-    pub fn while_standing(mut self, standing: Standing) -> Self {
-        self.standing = standing;
-        self
-    }
-
     /// Asked right before what cannot be taken back, by every tool that waits for anything before that.
     #[must_use]
     pub fn standing(&self) -> &Standing {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// assert!(Standing::always().holds());
 /// assert!(!Standing::of(|| false).holds());
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Standing(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 
 impl Standing {
@@ -37,6 +37,6 @@ impl Standing {
 
 impl fmt::Debug for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Standing").field(&self.holds()).finish()
+        f.debug_struct("Standing").finish_non_exhaustive()
     }
 }

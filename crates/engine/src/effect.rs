@@ -88,7 +88,7 @@ impl Core {
         if self.require_cover(deadline).await.is_err() {
             return Performed::NotBegun(NotBegun::Uncovered);
         }
-        let call = answer(source, permit.while_standing(self.standing()));
+        let call = answer(source, permit);
         match place {
             Some(place) => match begin_at(place, call) {
                 Ok(running) => hear(running, self.cut(deadline)).await,
@@ -118,7 +118,7 @@ impl Core {
         let ended = self.cut(longest).shared();
         let begun = calls.into_iter().map(|Beside { source, permit, place }| {
             let deadline = permit.deadline();
-            let call = answer(source, permit.while_standing(self.standing()));
+            let call = answer(source, permit);
             let begun = match place {
                 Some(place) => begin_at(place, call),
                 None => begin_task(self.parts.spawn.as_ref(), call),
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Whether what was permitted and has not begun may still begin.
-    fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> Standing {
         let (hold, clock) = (Arc::clone(&self.hold), Arc::clone(&self.parts.clock));
         Standing::of(move || hold.stands(clock.now()))
     }

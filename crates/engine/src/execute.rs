@@ -295,7 +295,7 @@ impl Core {
             append: self.intent(events, contents, judgement.specs(), deadline).await?,
         };
         let receipt = permit::commit(self.parts.store.as_ref(), &self.scope, intent).await?;
-        let (permit, committed) = receipt.into_permit();
+        let (permit, committed) = receipt.into_permit(self.standing());
         self.fold(&committed).await?;
         Ok(permit)
     }
@@ -311,7 +311,7 @@ impl Core {
         let append = self.intent(events, Vec::new(), specs, longest).await?;
         let intent = BatchIntent { run: self.run_id(), calls, salt: self.salt.clone(), append };
         let receipt = permit::commit_batch(self.parts.store.as_ref(), &self.scope, intent).await?;
-        let (permits, committed) = receipt.into_permits();
+        let (permits, committed) = receipt.into_permits(&self.standing());
         self.fold(&committed).await?;
         Ok(permits)
     }

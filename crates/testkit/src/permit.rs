@@ -11,6 +11,7 @@ use portcullis_domain::permit::{Intent, Permit, commit};
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent};
 use portcullis_domain::question::Card;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::standing::Standing;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
 
@@ -41,7 +42,8 @@ pub fn permit_in_run(run: RunId, tool: &str, arguments: Object) -> Permit {
     let intent = intent(run, tool, arguments);
     let scope = Scope::of_file_owner();
     let receipt = block_on(commit(&RecordingStore::new(), &scope, intent));
-    let (permit, _) = receipt.expect("the intent names its own call").into_permit();
+    let (permit, _) =
+        receipt.expect("the intent names its own call").into_permit(Standing::always());
     permit
 }
 
@@ -107,7 +109,7 @@ mod tests {
         let intent = intent(RunId::from_bytes([7; 16]), "t", Object::new());
         let receipt = block_on(commit(&store, &Scope::of_file_owner(), intent)).unwrap();
         assert_eq!(receipt.committed().events.len(), 1);
-        let _unused = receipt.into_permit();
+        let _unused = receipt.into_permit(Standing::always());
         let appends = store.appends();
         assert_eq!(appends.len(), 1);
         assert_eq!(appends[0].durability, Durability::Synced);

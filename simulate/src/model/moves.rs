@@ -13,6 +13,7 @@ use portcullis_domain::permit::{Intent, commit};
 use portcullis_domain::ports::{Append, Condition, Durability, Store as _, StoreError, TakeLease};
 use portcullis_domain::question::{Question, QuestionKind, QuestionStatus};
 use portcullis_domain::run::{EndReason, RunStatus};
+use portcullis_domain::standing::Standing;
 use portcullis_domain::step::StepStatus;
 use portcullis_domain::verdict::Verdict;
 use portcullis_testkit::block_on;
@@ -328,7 +329,7 @@ impl Gate {
         self.look_again(node)?;
         match receipt {
             Ok(receipt) => {
-                let (permit, committed) = receipt.into_permit();
+                let (permit, committed) = receipt.into_permit(Standing::always());
                 debug_assert_eq!((permit.call(), permit.start()), (call, start));
                 if let Some(last) = committed.events.last() {
                     node.tip = last.hash.as_bytes().to_vec();

@@ -7,6 +7,7 @@ use crate::id::{RunId, StepId};
 use crate::ports::{Append, Committed, Condition, Durability, Store, StoreError};
 use crate::question::Card;
 use crate::scope::Scope;
+use crate::standing::Standing;
 
 use super::{Permit, SealedCall, intended};
 
@@ -103,9 +104,10 @@ impl BatchReceipt {
         &self.committed
     }
 
-    /// One permit for each call, in their order, and what was committed.
-    pub fn into_permits(self) -> (Vec<Permit>, Committed) {
-        let permits = self.calls.into_iter().map(Permit::new);
+    /// One permit for each call, in their order, which stand while that says so, and what was committed.
+    pub fn into_permits(self, standing: &Standing) -> (Vec<Permit>, Committed) {
+        let permit = |call| Permit { call, standing: standing.clone() };
+        let permits = self.calls.into_iter().map(permit);
         (permits.collect(), self.committed)
     }
 }

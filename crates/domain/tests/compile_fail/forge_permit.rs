@@ -2,5 +2,5 @@
 use portcullis_domain::permit::Permit;
 
 fn main() {
-    let _permit = Permit { call: unreachable!(), standing: Default::default() };
+    let _permit = Permit { call: unreachable!(), standing: portcullis_domain::standing::Standing::always() };
 }

@@ -10,6 +10,7 @@ use portcullis_domain::permit::{BatchCall, BatchIntent, Intent, commit, commit_b
 use portcullis_domain::ports::{Append, Condition, Durability, NewEvent, StoreError};
 use portcullis_domain::question::Card;
 use portcullis_domain::scope::Scope;
+use portcullis_domain::standing::Standing;
 use portcullis_domain::time::Timestamp;
 use portcullis_domain::tool::EffectClass;
 use portcullis_testkit::block_on;
@@ -67,7 +68,7 @@ fn receipt(change: impl FnOnce(&mut Intent)) -> Result<(), StoreError> {
     change(&mut intent);
     let given = block_on(commit(&store, &Scope::of_file_owner(), intent));
     assert_eq!(store.appends().len(), usize::from(given.is_ok()));
-    given.map(|receipt| drop(receipt.into_permit()))
+    given.map(|receipt| drop(receipt.into_permit(Standing::always())))
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn batch_receipt(change: impl FnOnce(&mut BatchIntent)) -> Result<Vec<StepId>, S
     change(&mut intent);
     let given = block_on(commit_batch(&store, &Scope::of_file_owner(), intent));
     assert_eq!(store.appends().len(), usize::from(given.is_ok()));
-    let permits = given?.into_permits().0;
+    let permits = given?.into_permits(&Standing::always()).0;
     Ok(permits.iter().map(portcullis_domain::permit::Permit::step).collect())
 }
 

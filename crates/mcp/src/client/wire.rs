@@ -66,8 +66,13 @@ impl Wire {
         line.push(b'\n');
         let JsonRpcMessage::Request(request) = message else { return Ok((line, None)) };
         let id = number(&request.id).ok_or(NotWritten)?;
-        let standing = request.request.extensions().get::<Standing>().cloned();
-        if !self.ledger.ask(id, what(&request.request), standing.unwrap_or_default()) {
+        let standing = match (request.request.extensions().get::<Standing>(), &request.request) {
+            (Some(standing), _) => standing.clone(),
+            // A call without it is not one of ours.
+            (None, ClientRequest::CallToolRequest(_)) => return Err(NotWritten),
+            (None, _) => Standing::always(),
+        };
+        if !self.ledger.ask(id, what(&request.request), standing) {
             return Err(NotWritten);
         }
         if let Some(ProgressToken(RequestId::Number(token))) =

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use portcullis_canon::Value;
-use portcullis_domain::standing::Standing;
-use portcullis_mcp::{CallFailure, Leave, Session as _};
+use portcullis_mcp::{CallFailure, Session as _};
 
-use crate::scene::{PATIENT, SHORT, Scene, arguments, call, text};
+use crate::scene::{PATIENT, SHORT, Scene, arguments, call, sends_only_while_held, text};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn arguments_arrive_to_the_digit_and_answers_come_back() {
@@ -154,14 +153,6 @@ async fn how_far_a_call_is_comes_as_numbers_that_grow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_run_is_not_held_any_more_is_not_sent() {
     let scene = Scene::new("well");
-    let session = scene.connect().await;
-    let lapsed = Leave { deadline: PATIENT, standing: Standing::of(|| false) };
-    match session.call("count", arguments("{}"), lapsed, &|_| {}).await {
-        Err(CallFailure::NotSent(why)) => {
-            assert!(why.contains("was not held here any more"), "{why}")
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(text(call(&session, "count", PATIENT).await), "counted", "the control");
+    sends_only_while_held(&scene.connect().await).await;
     assert_eq!(scene.counted(), 1);
 }

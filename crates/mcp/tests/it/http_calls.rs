@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_domain::standing::Standing;
-use portcullis_mcp::{Answer, CallFailure, Http, Leave, Session as _};
+use portcullis_mcp::{Answer, CallFailure, Http, Session as _};
 
 use crate::http_scene::Remote;
-use crate::scene::{PATIENT, SHORT, arguments, text};
+use crate::scene::{PATIENT, SHORT, arguments, sends_only_while_held, text};
 
 async fn call(session: &Http, tool: &str, wait: Duration) -> Result<Answer, CallFailure> {
     session.call(tool, arguments("{}"), wait.into(), &|_| {}).await
@@ -229,14 +228,6 @@ async fn wait_until(there: impl Fn() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remote_call_whose_run_is_not_held_any_more_is_not_sent() {
     let remote = Remote::start("well");
-    let session = remote.connect().await;
-    let lapsed = Leave { deadline: PATIENT, standing: Standing::of(|| false) };
-    match session.call("count", arguments("{}"), lapsed, &|_| {}).await {
-        Err(CallFailure::NotSent(why)) => {
-            assert!(why.contains("was not held here any more"), "{why}")
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(text(call(&session, "count", PATIENT).await), "counted", "the control");
+    sends_only_while_held(&remote.connect().await).await;
     assert_eq!(remote.counted(), 1);
 }

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use portcullis_canon::{Limits, Object, Value, parse};
-use portcullis_mcp::{Answer, Block, CallFailure, Session as _, SessionError, Stdio, StdioServer};
+use portcullis_domain::standing::Standing;
+use portcullis_mcp::{
+    Answer, Block, CallFailure, Leave, Session, SessionError, Stdio, StdioServer,
+};
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; what waits this long has failed.
@@ -115,6 +118,19 @@ pub(crate) async fn call(
     wait: Duration,
 ) -> Result<Answer, CallFailure> {
     session.call(tool, Object::new(), wait.into(), &|_| {}).await
+}
+
+/// A call whose run is not held any more is not sent; and one that is held is, for control.
+pub(crate) async fn sends_only_while_held(session: &dyn Session) {
+    let lapsed = Leave { deadline: PATIENT, standing: Standing::of(|| false) };
+    match session.call("count", Object::new(), lapsed, &|_| {}).await {
+        Err(CallFailure::NotSent(why)) => {
+            assert!(why.contains("was not held here any more"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let held = session.call("count", Object::new(), PATIENT.into(), &|_| {}).await;
+    assert_eq!(text(held), "counted");
 }
 
 /// The text of an answer that is one block of it.
