@@ -93,7 +93,7 @@ async fn a_stateless_request_says_in_its_headers_what_it_is() {
 }
 
 /// What each server gets that does not answer as it should, whenever it is noticed.
-const HOSTILE: [(&str, &str); 35] = [
+const HOSTILE: [(&str, &str); 36] = [
     ("hang-head", "gave no answer within 2s while opening the session"),
     ("hang-body", "gave no answer within 2s while opening the session"),
     ("hang-list", "gave no answer within 8s while listing its tools"),
@@ -132,6 +132,7 @@ const HOSTILE: [(&str, &str); 35] = [
     ("modern-silent", "it says that it tells of changes of its tools, and does not"),
     ("repeats-key", "no answer to what was asked"),
     ("redirects", "answered with a redirect (307), which is never followed"),
+    ("redirects-to-get", "answered with a redirect (303), which is never followed"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,11 +179,13 @@ async fn a_credential_goes_to_its_server_and_comes_back_from_nowhere() {
         assert!(!seen.body.to_canonical_string().contains(CANARY));
     }
     let elsewhere = Remote::start("well");
-    let redirects = Remote::start_with("redirects", Some(elsewhere.at));
-    let failure = redirects.connect_with_key().await.err().unwrap().to_string();
-    assert!(failure.contains("never followed"), "{failure}");
-    assert_eq!(redirects.seen().len(), 1, "it was asked once");
-    assert_eq!(elsewhere.connections(), 0, "and nobody else");
+    for mode in ["redirects", "redirects-to-get"] {
+        let redirects = Remote::start_with(mode, Some(elsewhere.at));
+        let failure = redirects.connect_with_key().await.err().unwrap().to_string();
+        assert!(failure.contains("never followed"), "{failure}");
+        assert_eq!(redirects.seen().len(), 1, "it was asked once");
+        assert_eq!(elsewhere.connections(), 0, "and nobody else");
+    }
     let repeats = Remote::start("repeats-key");
     let failure = repeats.connect_with_key().await.err().unwrap().to_string();
     assert!(failure.contains("repeated the credential") && !failure.contains(CANARY), "{failure}");

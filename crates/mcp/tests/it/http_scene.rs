@@ -318,9 +318,10 @@ impl State {
             "close" => Err(gone()),
             "unauthorized" => out.status(401),
             "broken" => out.status(503),
-            "redirects" => {
+            "redirects" | "redirects-to-get" => {
                 let place = self.elsewhere.unwrap();
-                out.head(307, &format!("location: http://{place}/mcp\r\ncontent-length: 0\r\n"))
+                let status = if self.mode == "redirects" { 307 } else { 303 };
+                out.head(status, &format!("location: http://{place}/mcp\r\ncontent-length: 0\r\n"))
             }
             "html" => out.whole(200, "text/html", "<p>log in</p>"),
             "accepts" => out.status(202),
